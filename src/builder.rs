@@ -1,0 +1,142 @@
+//! The client's settings.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    Client, Error,
+    client::Core,
+    clock::{BootClock, Clock},
+    keys::Keyspace,
+    lease::Keeper,
+    store::{Store, memory::MemoryStore, redis::RedisStore},
+};
+
+/// Settings for a [`Client`].
+#[derive(Clone)]
+#[must_use = "a builder does nothing until `build` is called"]
+pub struct ClientBuilder {
+    url: String,
+    keyspace: Keyspace,
+    pool_size: u32,
+    connect_timeout: Duration,
+    command_timeout: Duration,
+}
+
+impl Default for ClientBuilder {
+    fn default() -> Self {
+        Self {
+            url: "redis://127.0.0.1/".to_owned(),
+            keyspace: Keyspace::default(),
+            pool_size: 10,
+            connect_timeout: Duration::from_secs(1),
+            command_timeout: Duration::from_secs(2),
+        }
+    }
+}
+
+impl ClientBuilder {
+    /// Sets the server, as [`Client::open`] takes it. Defaults to `redis://127.0.0.1/`.
+    pub fn url(mut self, url: impl Into<String>) -> Self {
+        self.url = url.into();
+        self
+    }
+
+    /// Sets what stands before every key, so that programs can share a server. Defaults to nothing.
+    pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> Self {
+        self.keyspace.prefix = prefix.as_ref().to_vec();
+        self
+    }
+
+    /// Sets what stands between the prefix and a lock's name; may be empty. Defaults to `lock:`.
+    pub fn lock_prefix(mut self, lock_prefix: impl AsRef<[u8]>) -> Self {
+        self.keyspace.lock_prefix = lock_prefix.as_ref().to_vec();
+        self
+    }
+
+    /// Sets how many requests may be under way at once, each on a connection of its own; the background work has one
+    /// more. Connections are opened when needed and closed after five idle minutes. Defaults to 10.
+    pub fn pool_size(mut self, pool_size: u32) -> Self {
+        self.pool_size = pool_size;
+        self
+    }
+
+    /// Sets how long opening a connection may take, at most; it counts into the command timeout. Defaults to 1 s.
+    pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
+        self.connect_timeout = connect_timeout;
+        self
+    }
+
+    /// Sets how long one request may take, at most: waiting for a free connection, opening one and the answer included.
+    /// Defaults to 2 s.
+    ///
+    /// It does not limit how long an acquire waits for the lock; it is by how much an acquire, a release or a drop can be
+    /// late when the server does not answer.
+    pub fn command_timeout(mut self, command_timeout: Duration) -> Self {
+        self.command_timeout = command_timeout;
+        self
+    }
+
+    /// Makes the client. Nothing is sent yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for a setting that cannot work, [`Error::Unsupported`] for a kind of server that this
+    /// version does not speak to.
+    pub fn build(self) -> Result<Client, Error> {
+        if self.pool_size == 0 {
+            return Err(Error::invalid("a pool of no connections cannot work"));
+        }
+        for (what, timeout) in [("connect", self.connect_timeout), ("command", self.command_timeout)] {
+            if !(SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&timeout) {
+                return Err(Error::invalid(format!(
+                    "a {what} timeout of {timeout:?} cannot work: it must be from {SHORTEST_TIMEOUT:?} to {LONGEST_TIMEOUT:?}"
+                )));
+            }
+        }
+        let clock: Arc<dyn Clock> = Arc::new(BootClock);
+        let store = self.open_store(&clock)?;
+        Ok(Client::from_parts(Core {
+            keeper: Keeper::new(store.clone(), clock.clone(), self.command_timeout),
+            store,
+            clock,
+            keyspace: self.keyspace,
+            command_timeout: self.command_timeout,
+        }))
+    }
+
+    fn open_store(&self, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Store>, Error> {
+        let Some((scheme, _)) = self.url.split_once("://") else {
+            return Err(Error::invalid(
+                "the URL cannot be used: it has no scheme such as `redis://`",
+            ));
+        };
+        match scheme {
+            "memory" => Ok(Arc::new(MemoryStore::shared(&self.url, clock.clone()))),
+            "redis" | "valkey" | "unix" => Ok(Arc::new(RedisStore::new(
+                &self.url,
+                self.pool_size,
+                self.connect_timeout,
+            )?)),
+            "rediss" | "valkeys" | "redis-sentinel" | "redis-cluster" | "redlock" => Err(Error::Unsupported(format!(
+                "this version cannot open `{scheme}://` URLs"
+            ))),
+            _ => Err(Error::invalid(
+                "the URL cannot be used: its scheme is none of `redis`, `unix` and `memory`",
+            )),
+        }
+    }
+}
+
+const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the URL: it may hold a password.
+        f.debug_struct("ClientBuilder")
+            .field("pool_size", &self.pool_size)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("command_timeout", &self.command_timeout)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,84 @@
+//! What can go wrong, by what the caller does next.
+
+use std::{error, fmt, io, time::Duration};
+
+use crate::lease::Lost;
+
+/// The underlying failure that an [`Error`] keeps as its [`source`](error::Error::source).
+pub type Source = Box<dyn error::Error + Send + Sync>;
+
+/// What can go wrong, by what the caller does next.
+///
+/// No message contains a password.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The wait ended before the lock could be had. Try later, or wait longer.
+    #[error("could not acquire the lock because it was not free within {waited:?}{}", Because(.last))]
+    Timeout {
+        /// How long the wait lasted.
+        waited: Duration,
+        /// The last failure met while waiting, if there was one: the server may have been away.
+        #[source]
+        last: Option<Box<Error>>,
+    },
+
+    /// The lease ended before its holder released it. Work done since then was not protected: undo it, or
+    /// let the resource refuse it by its fencing token.
+    #[error(transparent)]
+    Lost(#[from] Lost),
+
+    /// The server did not confirm the request, so its outcome is unknown. What it may have left behind is
+    /// cleaned up in the background, and ends with the lease in any case.
+    #[error("could not confirm the outcome because the server gave no usable answer")]
+    Unconfirmed(#[source] Source),
+
+    /// The key holds a value that no lock can be (not a string). It was left as it is. Use another name or prefix.
+    #[error("could not use the key `{}` because it holds something that is not a lock", key.escape_ascii())]
+    KeyConflict {
+        /// The lock's key on the server.
+        key: Vec<u8>,
+    },
+
+    /// This version, or this build, cannot do what was asked. Nothing was sent.
+    #[error("unsupported: {0}")]
+    Unsupported(String),
+
+    /// An argument or setting cannot work. Nothing was sent.
+    #[error("invalid argument: {0}")]
+    InvalidArgument(String),
+
+    /// The handle was made before a `fork()`, by the parent. Open a new client in this process.
+    #[error("could not use the handle because it belongs to the parent process: open a new client after fork()")]
+    Forked,
+
+    /// The server could not be reached. Nothing was sent.
+    #[error("could not reach the server")]
+    Connection(#[source] Source),
+
+    /// The server answered with an error: it is not ready, or it does not permit the request.
+    #[error("the server refused the request")]
+    Server(#[source] Source),
+
+    /// The operating system gave no thread for the background work that keeps leases alive. Nothing was sent.
+    #[error("could not start a background thread")]
+    Thread(#[source] io::Error),
+}
+
+impl Error {
+    pub(crate) fn invalid(why: impl Into<String>) -> Self {
+        Self::InvalidArgument(why.into())
+    }
+}
+
+/// The tail of a timeout's message: the failure that stood in the way, if any.
+struct Because<'a>(&'a Option<Box<Error>>);
+
+impl fmt::Display for Because<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(last) => write!(f, " (last failure: {last})"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! The guard: a hold, from its grant to its release.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    Error, LostReason,
+    client::Core,
+    fork::ProcessBound,
+    lease::{Doubt, Lease, Ticket},
+    lock::check_lease,
+    store::{Because, Failure, Found},
+};
+
+/// Proof that this program holds a lock: released when dropped.
+///
+/// It owns what it needs and is tied to no thread: it may be moved, shared, and dropped anywhere, in any order with its
+/// lock and client. Nothing in it does I/O but [`extend`](Self::extend), [`release`](Self::release) and the drop.
+///
+/// In a forked child a guard is inert: it is not held there, calls return [`Error::Forked`] and dropping it does
+/// nothing.
+#[must_use = "the lock is released when the guard is dropped, so a guard that is not kept protects nothing"]
+pub struct Guard {
+    held: ProcessBound<Held>,
+    /// Set by `release`, which leaves the drop nothing to do.
+    released: bool,
+}
+
+/// What a guard owns.
+struct Held {
+    core: Arc<Core>,
+    lease: Arc<Lease>,
+    ticket: Option<Ticket>,
+    /// What the attempts before the granted one may still do.
+    doubt: Doubt,
+}
+
+impl Guard {
+    pub(crate) fn new(core: Arc<Core>, lease: Lease, doubt: Doubt) -> Self {
+        let lease = Arc::new(lease);
+        let ticket = core.keeper.watch(&lease);
+        Self {
+            held: ProcessBound::new(Held {
+                core,
+                lease,
+                ticket,
+                doubt,
+            }),
+            released: false,
+        }
+    }
+
+    /// Returns the grant's fencing token: larger than that of every earlier grant of this name.
+    ///
+    /// Send it along with each write, and let the resource refuse a token smaller than the largest that it has
+    /// seen; then a holder that does not know yet that it lost the lock can do no harm. See Martin Kleppmann, "How to do
+    /// distributed locking" (2016).
+    pub fn fencing_token(&self) -> u64 {
+        self.held.in_any_process().lease.fencing_token
+    }
+
+    /// Returns the random token that stands at the lock's key on the server.
+    pub fn token(&self) -> &str {
+        &self.held.in_any_process().lease.hold.token
+    }
+
+    /// Tells whether the lock is certainly still held. No I/O.
+    pub fn is_held(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    /// Returns how long the lock is certainly held from now on if nothing renews it; zero once it is lost. No I/O.
+    ///
+    /// Counted on the machine's boot-time clock from before the granted request was sent, less 1 % of the lease and
+    /// 2 ms for clocks that run apart. The server frees the lock only after that.
+    pub fn remaining(&self) -> Duration {
+        self.held.get().map_or(Duration::ZERO, |held| held.lease.remaining())
+    }
+
+    /// Does nothing if the lock is still held: the line to put before each write. No I/O.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] with the reason once it is not; [`Error::Forked`] in a forked child.
+    pub fn check(&self) -> Result<(), Error> {
+        Ok(self.held.get()?.lease.check()?)
+    }
+
+    /// Blocks until the lock is lost, for at most `limit`; tells whether it was lost. No I/O.
+    pub fn wait_lost(&self, limit: Duration) -> bool {
+        self.held.get().map_or(true, |held| held.lease.wait_lost(limit))
+    }
+
+    /// Makes the lease end `lease` from now, unless it lasts longer already. One round trip, at most one command
+    /// timeout.
+    ///
+    /// A lock that is renewed goes on being renewed; that does not shorten what was extended.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Lost`] if the lock is no longer held.
+    /// - [`Error::InvalidArgument`] for a duration outside 10 ms to 10 years, or beyond the lock's
+    ///   [`max_hold`](crate::Lock::max_hold): nothing was sent.
+    /// - [`Error::Unconfirmed`], [`Error::Connection`] or [`Error::Server`] if the server did not confirm it. The
+    ///   lease holds as long as it did before.
+    pub fn extend(&self, lease: Duration) -> Result<(), Error> {
+        let held = self.held.get()?;
+        check_lease(lease)?;
+        held.lease.check()?;
+        if lease > held.lease.longest() {
+            return Err(Error::invalid(format!(
+                "an extension by {lease:?} would outlast the longest hold of the lock"
+            )));
+        }
+        held.extend(lease)
+    }
+
+    /// Releases the lock and reports how that went. At most two command timeouts; what the server did not confirm by then
+    /// is completed in the background.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::Lost`] if the lease had been lost before.
+    /// - [`Error::Unconfirmed`] if the lock was held until now, but the server did not confirm the release: the lock
+    ///   may stay taken until the background work gets through, or its lease ends.
+    pub fn release(mut self) -> Result<(), Error> {
+        self.released = true;
+        let held = self.held.get()?;
+        held.release(held.core.command_timeout * 2)
+    }
+}
+
+impl Drop for Guard {
+    /// Releases the lock, best effort: for at most one command timeout, then in the background.
+    fn drop(&mut self) {
+        if !self.released
+            && let Ok(held) = self.held.get()
+        {
+            // Whom it concerns learns of a loss by the callback; there is nobody here to tell.
+            let _ = held.release(held.core.command_timeout);
+        }
+    }
+}
+
+impl Held {
+    fn extend(&self, length: Duration) -> Result<(), Error> {
+        let lease = &self.lease;
+        lease.will_ask(length);
+        let mut sent = self.core.clock.now();
+        let (answer, _) = self.ask(self.core.command_timeout, |timeout| {
+            sent = self.core.clock.now();
+            self.core.store.renew(&lease.hold, length, timeout)
+        });
+        match answer.map_err(|failure| failure.into_error(&lease.hold.key))? {
+            Found::Ours => lease.prolong(sent, length),
+            Found::Nothing => lease.lose(LostReason::Deleted),
+            Found::Anothers => lease.lose(LostReason::Taken),
+        }
+        self.core.keeper.report(lease);
+        Ok(lease.check()?)
+    }
+
+    fn release(&self, budget: Duration) -> Result<(), Error> {
+        let Self { core, lease, .. } = self;
+        let held_so_far = lease.finish();
+        if let Some(ticket) = &self.ticket {
+            core.keeper.unwatch(ticket);
+        }
+        let outcome = match &held_so_far {
+            // The server has said so: there is nothing to release.
+            Err(lost) if matches!(lost.reason, LostReason::Deleted | LostReason::Taken) => Ok(()),
+            _ => self.delete_key(budget),
+        };
+        let now = core.clock.now();
+        if matches!(outcome, Err(Error::Unconfirmed(_))) || self.doubt.may_still_run(lease.longest_asked(), now) {
+            core.keeper.clean_up(&lease.hold, self.doubt, lease.longest_asked());
+        }
+        core.keeper.report(lease);
+        lease.forget_callback();
+        held_so_far?;
+        outcome
+    }
+
+    /// Deletes the key on the server, if it is still ours.
+    fn delete_key(&self, budget: Duration) -> Result<(), Error> {
+        let Self { core, lease, .. } = self;
+        let (answer, repeated) = self.ask(budget, |timeout| core.store.release(&lease.hold, timeout));
+        let reason = match answer {
+            Ok(Found::Ours) => return Ok(()),
+            Ok(Found::Nothing) => LostReason::Deleted,
+            Ok(Found::Anothers) => LostReason::Taken,
+            Err(failure) => return Err(Error::Unconfirmed(Box::new(failure.into_error(&lease.hold.key)))),
+        };
+        if core.clock.now() >= lease.valid_until() {
+            // It may have expired on the way, or have been gone before: nobody can tell any more.
+            let why = "the lease ran out before the server answered";
+            Err(Error::Unconfirmed(Box::new(Because(why.into()))))
+        } else if repeated {
+            // It cannot have expired, so the first request, whose answer was lost, has released it.
+            Ok(())
+        } else {
+            Err(Error::Lost(lease.found_lost(reason)))
+        }
+    }
+
+    /// Makes a request within `budget`, and once more if the connection broke or stayed silent under it. Also tells
+    /// whether it was made twice.
+    fn ask(
+        &self,
+        budget: Duration,
+        mut request: impl FnMut(Duration) -> Result<Found, Failure>,
+    ) -> (Result<Found, Failure>, bool) {
+        let end = self.core.clock.now() + budget;
+        let first = request(self.core.command_timeout);
+        let left = self.core.clock.now().until(end).min(self.core.command_timeout);
+        match first {
+            Err(Failure::Unanswered(_)) if !left.is_zero() => (request(left), true),
+            answer => (answer, false),
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field(
+                "name",
+                &self.held.in_any_process().lease.name.escape_ascii().to_string(),
+            )
+            .field("fencing_token", &self.fencing_token())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

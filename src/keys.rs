@@ -1,0 +1,117 @@
+//! The names that stand on the server: `docs/protocol.md` describes them for other languages.
+
+use crate::Error;
+
+/// What stands before every name: `<prefix>lock:<name>` unless the builder says otherwise.
+#[derive(Clone, Debug)]
+pub(crate) struct Keyspace {
+    pub(crate) prefix: Vec<u8>,
+    pub(crate) lock_prefix: Vec<u8>,
+}
+
+impl Default for Keyspace {
+    fn default() -> Self {
+        Self {
+            prefix: Vec::new(),
+            lock_prefix: b"lock:".to_vec(),
+        }
+    }
+}
+
+impl Keyspace {
+    /// The key of the lock `name`.
+    pub(crate) fn lock(&self, name: &[u8]) -> Result<Vec<u8>, Error> {
+        if name.is_empty() {
+            return Err(Error::invalid("the name of a lock must not be empty"));
+        }
+        let key = [&self.prefix[..], &self.lock_prefix, name].concat();
+        if looks_like_a_helper(&key) {
+            return Err(Error::invalid(format!(
+                "the key `{}` looks like one of redlatch's helper keys",
+                key.escape_ascii()
+            )));
+        }
+        Ok(key)
+    }
+}
+
+const HELPER_MARK: &[u8] = b"}:redlatch:";
+
+/// The key of a helper of `main` that lives in the same hash slot of a cluster:
+/// `{<hash tag, or else the whole main key>}:redlatch:<kind>:<main key>`.
+pub(crate) fn helper(kind: &str, main: &[u8]) -> Vec<u8> {
+    [
+        b"{",
+        hash_tag(main).unwrap_or(main),
+        HELPER_MARK,
+        kind.as_bytes(),
+        b":",
+        main,
+    ]
+    .concat()
+}
+
+/// Main keys of this shape are refused, so that none can ever be taken for another key's helper.
+fn looks_like_a_helper(key: &[u8]) -> bool {
+    key.starts_with(b"{") && key.windows(HELPER_MARK.len()).any(|part| part == HELPER_MARK)
+}
+
+/// The part of a key that alone decides its slot, by the rule of the Redis Cluster specification: what stands
+/// between the first `{` and the first `}` after it, unless that is empty.
+fn hash_tag(key: &[u8]) -> Option<&[u8]> {
+    let start = key.iter().position(|&byte| byte == b'{')? + 1;
+    let length = key[start..].iter().position(|&byte| byte == b'}')?;
+    (length > 0).then(|| &key[start..start + length])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(key: Vec<u8>) -> String {
+        String::from_utf8(key).unwrap()
+    }
+
+    #[test]
+    fn a_lock_stands_where_redis_py_puts_it() {
+        assert_eq!(text(Keyspace::default().lock(b"item:42").unwrap()), "lock:item:42");
+    }
+
+    #[test]
+    fn the_prefix_comes_first_and_lock_can_be_replaced() {
+        let keyspace = Keyspace {
+            prefix: b"shop:".to_vec(),
+            lock_prefix: b"".to_vec(),
+        };
+        assert_eq!(text(keyspace.lock(b"x").unwrap()), "shop:x");
+    }
+
+    #[test]
+    fn helpers_share_the_slot_of_their_main_key() {
+        assert_eq!(text(helper("fencing", b"lock:x")), "{lock:x}:redlatch:fencing:lock:x");
+        assert_eq!(
+            text(helper("fencing", b"lock:{user:1}:x")),
+            "{user:1}:redlatch:fencing:lock:{user:1}:x"
+        );
+        for main in [&b"lock:x"[..], b"lock:{a}b", b"lock:{a", b"lock:x{{a}}"] {
+            let helper = helper("fencing", main);
+            assert_eq!(hash_tag(&helper), Some(hash_tag(main).unwrap_or(main)));
+        }
+    }
+
+    #[test]
+    fn no_main_key_can_be_taken_for_a_helper() {
+        let bare = Keyspace {
+            prefix: Vec::new(),
+            lock_prefix: Vec::new(),
+        };
+        let helper = helper("fencing", b"x");
+        assert!(matches!(bare.lock(&helper), Err(Error::InvalidArgument(_))));
+        assert!(Keyspace::default().lock(&helper).is_ok());
+    }
+
+    #[test]
+    fn an_empty_name_is_refused() {
+        assert!(matches!(Keyspace::default().lock(b""), Err(Error::InvalidArgument(_))));
+    }
+}

@@ -1,0 +1,81 @@
+//! What requests of unknown outcome may have left behind, and how it is taken away.
+
+use std::time::Duration;
+
+use crate::{
+    clock::Moment,
+    store::{Failure, Hold},
+};
+
+/// What is not known about the attempts that were made to acquire with one token.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Doubt {
+    /// An attempt may have been granted without our knowing.
+    may_stand: bool,
+    /// When the last attempt was sent that got no answer: a stalled server may still run it.
+    unanswered: Option<Moment>,
+}
+
+impl Doubt {
+    /// Takes in the failure of an attempt that was sent at `sent`.
+    pub(crate) fn add(&mut self, sent: Moment, failure: &Failure) {
+        self.may_stand |= failure.may_have_run();
+        if matches!(failure, Failure::Unanswered(_)) {
+            self.unanswered = Some(sent);
+        }
+    }
+
+    /// Takes in an attempt that was granted, but too late to be used.
+    pub(crate) fn add_late_grant(&mut self) {
+        self.may_stand = true;
+    }
+
+    /// Whether the key may stand there with our token.
+    pub(crate) fn may_stand(&self) -> bool {
+        self.may_stand
+    }
+
+    /// Whether an attempt may still run at `now` that asked for a lease of `length`. A command sent to a stalled
+    /// server can run after its client has closed; one lease later nobody is surprised any more by what it leaves.
+    pub(crate) fn may_still_run(&self, length: Duration, now: Moment) -> bool {
+        self.unanswered.is_some_and(|sent| now < sent + length)
+    }
+}
+
+/// A token whose key is to be deleted, should it stand there.
+#[derive(Clone)]
+pub(super) struct Cleanup {
+    pub(super) hold: Hold,
+    /// From here on one answer from the server settles the matter; before, a late attempt may still undo it.
+    settled_at: Moment,
+    /// From here on the key has expired by itself.
+    gone_at: Moment,
+    pause: Duration,
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+impl Cleanup {
+    /// The cleaning up after a hold whose longest lease so far was `length` and whose last request was sent by `now`.
+    pub(super) fn new(hold: Hold, doubt: Doubt, length: Duration, now: Moment) -> Self {
+        let settled_at = doubt.unanswered.map_or(now, |sent| sent + length);
+        Self {
+            hold,
+            settled_at,
+            gone_at: settled_at.max(now + length),
+            pause: FIRST_PAUSE,
+        }
+    }
+
+    /// What follows an attempt at `now`, answered or not: when to try again, if at all.
+    pub(super) fn next(mut self, answered: bool, now: Moment) -> Option<(Self, Moment)> {
+        let done_at = if answered { self.settled_at } else { self.gone_at };
+        if now >= done_at {
+            return None;
+        }
+        let due = (now + self.pause).min(done_at);
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        Some((self, due))
+    }
+}

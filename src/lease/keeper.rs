@@ -1,0 +1,312 @@
+//! The thread that keeps a client's leases alive (refresher) and cleans up after unknown outcomes (janitor).
+
+mod reporter;
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::{Condvar, Mutex};
+
+use self::reporter::Reporter;
+use super::{
+    Due, Lease, LostReason,
+    janitor::{Cleanup, Doubt},
+    schedule::{Id, Schedule},
+};
+use crate::{
+    Error,
+    background::Background,
+    clock::{Clock, Moment},
+    store::{Chore, Failure, Found, Hold, Store, Upkeep},
+};
+
+/// How many chores go out at once.
+const BATCH: usize = 512;
+
+/// The least time that a batch gets. It doubles with each batch that fails and falls back with the first that succeeds,
+/// so that leases shorter than the way to the server cannot starve the others.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// The pause after a failed renewal, at most.
+const LONGEST_RETRY: Duration = Duration::from_millis(250);
+
+/// Keeps leases alive until they are released, and cleans up what may have been left behind.
+///
+/// The thread starts with the first acquire and ends with the client. It shares no handle of the client, so it never
+/// keeps one alive. No mutex is held while it speaks to the server or while a user's callback runs.
+pub(crate) struct Keeper {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<Background>>,
+}
+
+struct Shared {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    command_timeout: Duration,
+    /// Where this client's renewals lie in time, so that the clients of one machine do not all renew at once.
+    phase: Duration,
+    agenda: Mutex<Agenda>,
+    changed: Condvar,
+    reporter: Reporter,
+}
+
+#[derive(Default)]
+struct Agenda {
+    schedule: Schedule<Task>,
+    /// Until when the thread sleeps, if it does.
+    asleep_until: Option<Moment>,
+    patience: Patience,
+    closing: bool,
+}
+
+#[derive(Clone)]
+enum Task {
+    Keep(Arc<Lease>),
+    CleanUp(Cleanup),
+}
+
+/// A lease's place in the schedule.
+pub(crate) struct Ticket(Id);
+
+impl Keeper {
+    pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, command_timeout: Duration) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                store,
+                clock,
+                command_timeout,
+                phase: Duration::from_secs(1).mul_f64(fastrand::f64()),
+                agenda: Mutex::default(),
+                changed: Condvar::new(),
+                reporter: Reporter::default(),
+            }),
+            thread: Mutex::new(None),
+        }
+    }
+
+    /// Starts the thread unless it runs already. Called before a lease is asked for: one that could not be kept
+    /// must not be granted.
+    pub(crate) fn start(&self) -> Result<(), Error> {
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            let shared = self.shared.clone();
+            *thread = Some(Background::spawn("redlatch-keeper", move || shared.run()).map_err(Error::Thread)?);
+        }
+        Ok(())
+    }
+
+    /// Looks after the lease from now on, if it needs that: a fixed lease that nobody wants to be told of ends by
+    /// the clock alone.
+    pub(crate) fn watch(&self, lease: &Arc<Lease>) -> Option<Ticket> {
+        if !lease.is_renewed() && !lease.has_callback() {
+            return None;
+        }
+        let (due, deadline) = self.shared.after_renewal(lease);
+        Some(Ticket(self.shared.insert(Task::Keep(lease.clone()), due, deadline)))
+    }
+
+    /// Stops looking after a lease.
+    pub(crate) fn unwatch(&self, ticket: &Ticket) {
+        self.shared.agenda.lock().schedule.remove(ticket.0);
+    }
+
+    /// Deletes, in the background, what a hold of unknown outcome may have left on the server. `length` is the longest
+    /// lease that was asked for with it.
+    pub(crate) fn clean_up(&self, hold: &Hold, doubt: Doubt, length: Duration) {
+        let now = self.shared.clock.now();
+        let cleanup = Cleanup::new(hold.clone(), doubt, length, now);
+        self.shared.insert(Task::CleanUp(cleanup), now, Moment::NEVER);
+    }
+
+    /// Tells the lease's callback of its loss, if it was lost and nobody told it yet.
+    pub(crate) fn report(&self, lease: &Lease) {
+        self.shared.report(lease);
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.shared.agenda.lock().closing = true;
+        self.shared.changed.notify_all();
+        let bound = self.shared.command_timeout * 2;
+        if let Some(thread) = self.thread.get_mut().take() {
+            thread.join_within(bound);
+        }
+        self.shared.reporter.close(bound);
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        let mut line = self.store.upkeep();
+        while self.sleep_until_due() {
+            self.round(&mut *line);
+        }
+        self.last_round(&mut *line);
+    }
+
+    /// Sleeps until something is due; false when the client has gone.
+    fn sleep_until_due(&self) -> bool {
+        let mut agenda = self.agenda.lock();
+        while !agenda.closing {
+            let next = agenda.schedule.next_due().unwrap_or(Moment::NEVER);
+            let now = self.clock.now();
+            if next <= now {
+                return true;
+            }
+            agenda.asleep_until = Some(next);
+            self.changed.wait_for(&mut agenda, now.until(next));
+            agenda.asleep_until = None;
+        }
+        false
+    }
+
+    fn insert(&self, task: Task, due: Moment, deadline: Moment) -> Id {
+        let mut agenda = self.agenda.lock();
+        if agenda.asleep_until.is_some_and(|until| due < until) {
+            self.changed.notify_one();
+        }
+        agenda.schedule.insert(task, due, deadline)
+    }
+
+    /// Does what is due: all of it in one batch.
+    fn round(&self, line: &mut dyn Upkeep) {
+        let now = self.clock.now();
+        let (taken, timeout) = {
+            let mut agenda = self.agenda.lock();
+            let taken = agenda.schedule.take_due(now, BATCH);
+            // At most half the way to the nearest end of a lease: a swallowed reply leaves time for another try.
+            let nearest = agenda.schedule.nearest_deadline().unwrap_or(Moment::NEVER);
+            let timeout = (now.until(nearest) / 2).max(agenda.patience.0);
+            (taken, timeout.min(self.command_timeout))
+        };
+        let mut batch = Vec::new();
+        for (id, task) in taken {
+            match &task {
+                Task::CleanUp(cleanup) => {
+                    let chore = Chore::Release(cleanup.hold.clone());
+                    batch.push((id, task, chore));
+                }
+                Task::Keep(lease) => match lease.due() {
+                    Due::Renew(length) => {
+                        let chore = Chore::Renew(lease.hold.clone(), length);
+                        batch.push((id, task, chore));
+                    }
+                    Due::Later(due) => self.agenda.lock().schedule.put_back(id, task, due, Moment::NEVER),
+                    Due::Over => self.over(id, lease),
+                },
+            }
+        }
+        if !batch.is_empty() {
+            self.perform(line, batch, timeout);
+        }
+    }
+
+    fn perform(&self, line: &mut dyn Upkeep, batch: Vec<(Id, Task, Chore)>, timeout: Duration) {
+        let (tasks, chores): (Vec<_>, Vec<_>) = batch.into_iter().map(|(id, task, chore)| ((id, task), chore)).unzip();
+        let sent = self.clock.now();
+        let answers = line.perform(&chores, timeout);
+        self.agenda.lock().patience.learn(answers.is_ok());
+        let mut answers = answers.map(Vec::into_iter).ok();
+        for ((id, task), chore) in tasks.into_iter().zip(chores) {
+            let answer = answers.as_mut().and_then(Iterator::next).and_then(Result::ok);
+            match (task, chore) {
+                (Task::Keep(lease), Chore::Renew(_, length)) => self.after_attempt(id, lease, answer, sent, length),
+                (Task::CleanUp(cleanup), _) => {
+                    let next = cleanup.next(answer.is_some(), self.clock.now());
+                    let mut agenda = self.agenda.lock();
+                    match next {
+                        Some((cleanup, due)) => {
+                            agenda.schedule.put_back(id, Task::CleanUp(cleanup), due, Moment::NEVER)
+                        }
+                        None => agenda.schedule.remove(id),
+                    }
+                }
+                (Task::Keep(_), Chore::Release(_)) => unreachable!("a kept lease is only ever renewed"),
+            }
+        }
+    }
+
+    /// Draws the consequences of a renewal's answer, or of its lack.
+    fn after_attempt(&self, id: Id, lease: Arc<Lease>, answer: Option<Found>, sent: Moment, length: Duration) {
+        match answer {
+            Some(Found::Ours) => {
+                lease.prolong(sent, length);
+                let (due, deadline) = self.after_renewal(&lease);
+                self.agenda
+                    .lock()
+                    .schedule
+                    .put_back(id, Task::Keep(lease), due, deadline);
+            }
+            Some(Found::Nothing) => {
+                lease.lose(LostReason::Deleted);
+                self.over(id, &lease);
+            }
+            Some(Found::Anothers) => {
+                lease.lose(LostReason::Taken);
+                self.over(id, &lease);
+            }
+            // Never the end by itself: only `valid_until` is.
+            None => {
+                let now = self.clock.now();
+                let end = lease.valid_until();
+                let pause = (now.until(end) / 8).clamp(Duration::from_millis(1), LONGEST_RETRY);
+                let due = (now + pause).min(end);
+                self.agenda.lock().schedule.put_back(id, Task::Keep(lease), due, end);
+            }
+        }
+    }
+
+    /// When a lease that was just confirmed is due again, and by when that must have succeeded.
+    fn after_renewal(&self, lease: &Lease) -> (Moment, Moment) {
+        let end = lease.valid_until();
+        if !lease.is_renewed() {
+            return (end, Moment::NEVER);
+        }
+        let interval = lease.renewal_interval();
+        // A little early, on a grid, so that many leases go out in few batches.
+        let due = (self.clock.now() + interval).floor_to(interval / 16, self.phase);
+        (due.min(end), end)
+    }
+
+    fn over(&self, id: Id, lease: &Lease) {
+        self.agenda.lock().schedule.remove(id);
+        self.report(lease);
+    }
+
+    fn report(&self, lease: &Lease) {
+        if let Some((lost, on_lost)) = lease.unreported_loss() {
+            self.reporter.report(lost, on_lost);
+        }
+    }
+
+    /// Gives what is still to be cleaned up one more try, now that nobody will be here to do it later.
+    fn last_round(&self, line: &mut dyn Upkeep) {
+        let tasks = self.agenda.lock().schedule.take_due(Moment::NEVER, usize::MAX);
+        let chores: Vec<Chore> = tasks
+            .into_iter()
+            .filter_map(|(_, task)| match task {
+                Task::CleanUp(cleanup) => Some(Chore::Release(cleanup.hold)),
+                Task::Keep(_) => None,
+            })
+            .collect();
+        if !chores.is_empty() {
+            // The leases' own ends do the rest.
+            let _: Result<_, Failure> = line.perform(&chores, self.command_timeout);
+        }
+    }
+}
+
+/// How long a batch may take at least.
+struct Patience(Duration);
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self(PATIENCE)
+    }
+}
+
+impl Patience {
+    fn learn(&mut self, succeeded: bool) {
+        self.0 = if succeeded { PATIENCE } else { self.0.saturating_mul(2) };
+    }
+}

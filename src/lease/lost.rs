@@ -1,0 +1,67 @@
+//! The news that a lease was lost.
+
+use std::{fmt, sync::Arc};
+
+/// A lease that ended before its holder released it.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Lost {
+    /// Why it ended.
+    pub reason: LostReason,
+    /// The fencing token of the grant that was lost.
+    pub fencing_token: u64,
+    name: Arc<[u8]>,
+}
+
+/// Why a lease ended before its holder released it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// It was not renewed in time: the server was away, this process was paused, or the lease is a timed one.
+    Expired,
+    /// The key is gone from the server: it was deleted, flushed, evicted, or lost in a restart or failover.
+    Deleted,
+    /// Another holder's token stands at the key.
+    Taken,
+    /// The grant reached its [`max_hold`](crate::Lock::max_hold).
+    MaxHold,
+}
+
+impl Lost {
+    pub(crate) fn new(reason: LostReason, name: Arc<[u8]>, fencing_token: u64) -> Self {
+        Self {
+            reason,
+            fencing_token,
+            name,
+        }
+    }
+
+    /// The name of the lock, as it was given to the client.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+}
+
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost")
+            .field("reason", &self.reason)
+            .field("fencing_token", &self.fencing_token)
+            .field("name", &self.name.escape_ascii().to_string())
+            .finish()
+    }
+}
+
+impl fmt::Display for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let why = match self.reason {
+            LostReason::Expired => "it was not renewed in time",
+            LostReason::Deleted => "its key is gone from the server",
+            LostReason::Taken => "another holder has it",
+            LostReason::MaxHold => "it reached its longest hold",
+        };
+        write!(f, "lost the lease of `{}` because {why}", self.name.escape_ascii())
+    }
+}
+
+impl std::error::Error for Lost {}

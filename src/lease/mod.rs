@@ -1,0 +1,281 @@
+//! One grant: how long it holds, and how it ended.
+
+mod janitor;
+mod keeper;
+mod lost;
+mod schedule;
+
+use std::{sync::Arc, time::Duration};
+
+use parking_lot::{Condvar, Mutex};
+
+pub use self::lost::{Lost, LostReason};
+pub(crate) use self::{
+    janitor::Doubt,
+    keeper::{Keeper, Ticket},
+};
+use crate::{
+    clock::{Clock, Moment},
+    store::Hold,
+};
+
+/// What a lease loses to clocks that do not run alike: 1 % of its length and 2 ms.
+pub(crate) fn drift(length: Duration) -> Duration {
+    length / 100 + Duration::from_millis(2)
+}
+
+/// Until when a lease of `length` certainly holds if the request for it was sent at `sent`: the server counts from
+/// when the request arrives, which is later.
+pub(crate) fn valid_until(sent: Moment, length: Duration) -> Moment {
+    sent + length.saturating_sub(drift(length))
+}
+
+/// A callback for lost leases.
+pub(crate) type OnLost = Arc<dyn Fn(&Lost) + Send + Sync>;
+
+/// What a lease is to be, before it is asked for.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    /// How long each grant or renewal lasts.
+    pub(crate) length: Duration,
+    /// Whether it is renewed in the background.
+    pub(crate) renewed: bool,
+    /// How long the whole grant may last, renewals and extensions included.
+    pub(crate) max_hold: Duration,
+    pub(crate) on_lost: Option<OnLost>,
+}
+
+impl Terms {
+    /// The length to ask for in the first place.
+    pub(crate) fn first_length(&self) -> Duration {
+        self.length.min(self.max_hold)
+    }
+}
+
+/// The state of one grant, shared by its guard and the keeper.
+///
+/// Invariant: once anybody has seen it not held, it is never held again. That is why the clock is read under the
+/// mutex: a renewal that comes after the end finds that the end has come.
+pub(crate) struct Lease {
+    pub(crate) hold: Hold,
+    pub(crate) name: Arc<[u8]>,
+    pub(crate) fencing_token: u64,
+    length: Duration,
+    renewed: bool,
+    /// Never held beyond this, whatever is renewed or extended.
+    must_end: Moment,
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+struct State {
+    valid_until: Moment,
+    /// Whether `valid_until` cannot move any further because of `must_end`.
+    exhausted: bool,
+    phase: Phase,
+    longest_asked: Duration,
+    /// Until the loss has been reported or the guard has gone.
+    on_lost: Option<OnLost>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Phase {
+    Held,
+    Lost(LostReason),
+    Released,
+}
+
+/// What the keeper has to do about a lease now.
+#[derive(Debug, PartialEq)]
+enum Due {
+    /// Renew it to this length.
+    Renew(Duration),
+    /// Nothing before this instant.
+    Later(Moment),
+    /// It is over: lost or released.
+    Over,
+}
+
+impl Lease {
+    /// The lease that a request sent at `sent` was granted.
+    pub(crate) fn new(
+        hold: Hold,
+        name: Arc<[u8]>,
+        fencing_token: u64,
+        sent: Moment,
+        terms: &Terms,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let must_end = sent + terms.max_hold;
+        let length = terms.first_length();
+        Self {
+            hold,
+            name,
+            fencing_token,
+            length: terms.length,
+            renewed: terms.renewed,
+            must_end,
+            clock,
+            state: Mutex::new(State {
+                valid_until: valid_until(sent, length),
+                exhausted: sent + length >= must_end,
+                phase: Phase::Held,
+                longest_asked: length,
+                on_lost: terms.on_lost.clone(),
+            }),
+            ended: Condvar::new(),
+        }
+    }
+
+    /// How much longer the lease certainly holds.
+    pub(crate) fn remaining(&self) -> Duration {
+        let state = self.state.lock();
+        match state.phase {
+            Phase::Held => self.clock.now().until(state.valid_until),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// `Err` once the lease no longer holds, with the reason.
+    pub(crate) fn check(&self) -> Result<(), Lost> {
+        match self.phase(&self.state.lock()) {
+            Phase::Lost(reason) => Err(self.lost(reason)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until the lease no longer holds, for at most `limit`; tells whether it came to that.
+    pub(crate) fn wait_lost(&self, limit: Duration) -> bool {
+        let deadline = self.clock.now() + limit;
+        let mut state = self.state.lock();
+        loop {
+            if self.phase(&state) != Phase::Held {
+                return true;
+            }
+            let now = self.clock.now();
+            if now >= deadline {
+                return false;
+            }
+            let wake = deadline.min(state.valid_until);
+            self.ended.wait_for(&mut state, now.until(wake));
+        }
+    }
+
+    /// The longest length that may be asked for now.
+    pub(crate) fn longest(&self) -> Duration {
+        self.clock.now().until(self.must_end)
+    }
+
+    /// Notes that the server has confirmed a renewal or extension to `length`, asked for at `sent`.
+    pub(crate) fn prolong(&self, sent: Moment, length: Duration) {
+        let mut state = self.state.lock();
+        if self.phase(&state) == Phase::Held {
+            state.valid_until = state.valid_until.max(valid_until(sent, length).min(self.must_end));
+            state.exhausted |= sent + length >= self.must_end;
+        }
+    }
+
+    /// Notes that the server no longer knows the lease.
+    pub(crate) fn lose(&self, reason: LostReason) {
+        let mut state = self.state.lock();
+        if self.phase(&state) == Phase::Held {
+            state.phase = Phase::Lost(reason);
+        }
+        self.ended.notify_all();
+    }
+
+    /// Ends the lease on its guard's behalf: `Ok` if it was held until now. Nothing is renewed after this.
+    pub(crate) fn finish(&self) -> Result<(), Lost> {
+        let mut state = self.state.lock();
+        let phase = self.phase(&state);
+        if phase == Phase::Held {
+            state.phase = Phase::Released;
+        }
+        self.ended.notify_all();
+        match phase {
+            Phase::Lost(reason) => Err(self.lost(reason)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes that the release found the lease lost.
+    pub(crate) fn found_lost(&self, reason: LostReason) -> Lost {
+        self.state.lock().phase = Phase::Lost(reason);
+        self.lost(reason)
+    }
+
+    /// Lets go of the callback: nobody is to be told any more.
+    pub(crate) fn forget_callback(&self) {
+        let callback = self.state.lock().on_lost.take();
+        // What the callback owns is the user's code, to be dropped on the guard's thread and not under the mutex.
+        drop(callback);
+    }
+
+    /// Notes that a lease of `length` is about to be asked for.
+    pub(crate) fn will_ask(&self, length: Duration) {
+        let mut state = self.state.lock();
+        state.longest_asked = state.longest_asked.max(length);
+    }
+
+    /// The longest lease that the server may have been asked for.
+    pub(crate) fn longest_asked(&self) -> Duration {
+        self.state.lock().longest_asked
+    }
+
+    /// The loss and whom to tell, the first time that it is asked for after the lease was lost.
+    fn unreported_loss(&self) -> Option<(Lost, OnLost)> {
+        let mut state = self.state.lock();
+        match self.phase(&state) {
+            Phase::Lost(reason) => Some((self.lost(reason), state.on_lost.take()?)),
+            _ => None,
+        }
+    }
+
+    /// What is to be done about the lease when its time in the schedule has come.
+    fn due(&self) -> Due {
+        let state = self.state.lock();
+        match self.phase(&state) {
+            Phase::Held if self.renewed && !state.exhausted => Due::Renew(self.length.min(self.longest())),
+            Phase::Held => Due::Later(state.valid_until),
+            _ => {
+                // Whoever waits for the end by the clock may have been woken early by a stepped timer.
+                self.ended.notify_all();
+                Due::Over
+            }
+        }
+    }
+
+    /// How long after a renewal the next one should be sent: a third of the lease, a tenth less or more, so that
+    /// leases taken together do not stay together.
+    fn renewal_interval(&self) -> Duration {
+        (self.length / 3).mul_f64(0.9 + 0.2 * fastrand::f64())
+    }
+
+    fn has_callback(&self) -> bool {
+        self.state.lock().on_lost.is_some()
+    }
+
+    fn is_renewed(&self) -> bool {
+        self.renewed
+    }
+
+    pub(crate) fn valid_until(&self) -> Moment {
+        self.state.lock().valid_until
+    }
+
+    fn phase(&self, state: &State) -> Phase {
+        match state.phase {
+            Phase::Held if self.clock.now() >= state.valid_until => Phase::Lost(if state.exhausted {
+                LostReason::MaxHold
+            } else {
+                LostReason::Expired
+            }),
+            phase => phase,
+        }
+    }
+
+    pub(crate) fn lost(&self, reason: LostReason) -> Lost {
+        Lost::new(reason, self.name.clone(), self.fencing_token)
+    }
+}

@@ -1,0 +1,261 @@
+//! The lock: its settings, and the ways to take it.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{
+    Client, Error, Guard, Lost, Wait,
+    lease::{Lease, Terms},
+    store::Hold,
+    waiting,
+};
+
+/// The shortest lease: what is left of it after the drift allowance still spans a round trip on a local network.
+const SHORTEST_LEASE: Duration = Duration::from_millis(10);
+
+/// The longest lease: beyond it a mistake is likelier than a need.
+const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// A named lock that at most one [`Guard`] holds at a time, whoever asks for it: threads, processes, machines.
+///
+/// Made by [`Client::lock`] (renewed in the background until released) or [`Client::timed_lock`] (a fixed lease).
+/// It is a description, not a hold: cheap to clone, and many threads may acquire through one. A thread that already
+/// holds the lock and acquires it again waits for itself: the lock is not reentrant.
+///
+/// Settings are chained by value and apply to what is acquired afterwards. They are checked when the lock is
+/// acquired, before anything is sent.
+///
+/// | | waits | result |
+/// |---|---|---|
+/// | [`acquire`](Self::acquire) | for ever | `Guard` |
+/// | [`try_acquire`](Self::try_acquire) | never | `Option<Guard>` |
+/// | [`acquire_timeout`](Self::acquire_timeout) | for a duration | `Guard`, or [`Error::Timeout`] |
+/// | [`acquire_with`](Self::acquire_with) | as a [`Wait`] says | `Guard`, or [`Error::Timeout`] |
+/// | [`with_lock`](Self::with_lock), [`try_with_lock`](Self::try_with_lock), [`with_lock_wait`](Self::with_lock_wait), [`with_guard`](Self::with_guard) | likewise | what the closure returns |
+#[derive(Clone)]
+#[must_use = "a lock does nothing until it is acquired"]
+pub struct Lock {
+    client: Client,
+    name: Arc<[u8]>,
+    terms: Terms,
+}
+
+impl Lock {
+    pub(crate) fn new(client: Client, name: &[u8], length: Duration, renewed: bool) -> Self {
+        Self {
+            client,
+            name: name.into(),
+            terms: Terms {
+                length,
+                renewed,
+                max_hold: Duration::MAX,
+                on_lost: None,
+            },
+        }
+    }
+
+    /// Sets how long the lock stays taken after its holder was last heard of: what a crash costs the others.
+    ///
+    /// From 10 ms to 10 years; parts of a millisecond count. Defaults to 30 s, or what
+    /// [`timed_lock`](Client::timed_lock) was given. A lease that is renewed should be several times the
+    /// [command timeout](crate::ClientBuilder::command_timeout), so that a renewal can fail and be made again in time.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.terms.length = lease;
+        self
+    }
+
+    /// Sets how long one grant may last in all. Renewal ends so that the lease does: at most this long after the grant
+    /// began it is lost, with [`LostReason::MaxHold`](crate::LostReason::MaxHold).
+    ///
+    /// At least 10 ms. Defaults to no limit.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.terms.max_hold = max_hold;
+        self
+    }
+
+    /// Sets a callback that is told when a lease is lost: at [`valid_until`](Guard::remaining), before anybody else can
+    /// have the lock, or as soon as the server says that it is gone.
+    ///
+    /// It is called once for each lost lease, on a thread of the client's own: the client's callbacks run one after the
+    /// other, apart from the renewals. A panic in it ends that call only. Defaults to none.
+    pub fn on_lost(mut self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
+        self.terms.on_lost = Some(Arc::new(callback));
+        self
+    }
+
+    /// Returns the lock's name.
+    pub fn name(&self) -> &[u8] {
+        &self.name
+    }
+
+    /// Acquires the lock, waiting as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Connection`] at once if the server cannot be reached; once the wait has begun, outages are ridden out.
+    /// Else as [`acquire_with`](Self::acquire_with), but never [`Error::Timeout`].
+    pub fn acquire(&self) -> Result<Guard, Error> {
+        self.acquire_with(Wait::forever())
+    }
+
+    /// Acquires the lock if it is free; `None` if somebody holds it. One round trip, no waiting.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_with`](Self::acquire_with), but never [`Error::Timeout`].
+    pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
+        none_if_busy(self.acquire_with(Wait::none()))
+    }
+
+    /// Acquires the lock, waiting for at most `limit`.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_with`](Self::acquire_with).
+    pub fn acquire_timeout(&self, limit: Duration) -> Result<Guard, Error> {
+        self.acquire_with(Wait::at_most(limit))
+    }
+
+    /// Acquires the lock, waiting as `wait` says: the general form.
+    ///
+    /// The lease counts from before the request that was granted, however long the wait was.
+    ///
+    /// # Errors
+    ///
+    /// - [`Error::InvalidArgument`] for a name or setting that cannot work, [`Error::Forked`] in a forked child,
+    ///   [`Error::Thread`]: nothing was sent.
+    /// - [`Error::Connection`] at once if the server cannot be reached. Once the wait has begun, outages are ridden out.
+    /// - [`Error::Timeout`] when the wait is over, with the last failure met meanwhile.
+    /// - [`Error::Unconfirmed`] if the only attempt of a [`Wait::none`] got no answer.
+    /// - [`Error::Server`] if the server refuses the request for good, or with [`Wait::none`] for now.
+    /// - [`Error::KeyConflict`] if the lock's key holds something else.
+    pub fn acquire_with(&self, wait: Wait) -> Result<Guard, Error> {
+        let core = self.client.core()?;
+        self.check_terms()?;
+        let hold = Hold::new(core.keyspace.lock(&self.name)?.into());
+        core.keeper.start()?;
+
+        let length = self.terms.first_length();
+        let grant = waiting::acquire(&*core.store, &*core.clock, &hold, length, &wait, core.command_timeout).map_err(
+            |not_granted| {
+                // No attempt with this token will follow.
+                if not_granted.doubt.may_stand() {
+                    core.keeper.clean_up(&hold, not_granted.doubt, length);
+                }
+                not_granted.error
+            },
+        )?;
+        let lease = Lease::new(
+            hold,
+            self.name.clone(),
+            grant.fencing_token,
+            grant.sent,
+            &self.terms,
+            core.clock.clone(),
+        );
+        Ok(Guard::new(core.clone(), lease, grant.doubt))
+    }
+
+    /// Runs `work` while holding the lock, waiting for it as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Lost`] if the lease was lost before `work` ended: it did run. Otherwise the errors of
+    /// [`acquire`](Self::acquire), and `work` did not run. A release that the server does not confirm is no error: it is
+    /// completed in the background.
+    ///
+    /// # Panics
+    ///
+    /// If `work` does, after the lock was released.
+    pub fn with_lock<T>(&self, work: impl FnOnce() -> T) -> Result<T, Error> {
+        self.with_guard(|_| work())
+    }
+
+    /// Runs `work` while holding the lock if it is free; `None` if somebody holds it.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_lock`](Self::with_lock), with the errors of [`try_acquire`](Self::try_acquire).
+    ///
+    /// # Panics
+    ///
+    /// If `work` does, after the lock was released.
+    pub fn try_with_lock<T>(&self, work: impl FnOnce() -> T) -> Result<Option<T>, Error> {
+        self.try_acquire()?.map(|guard| run(guard, |_| work())).transpose()
+    }
+
+    /// Runs `work` while holding the lock, waiting for it as `wait` says.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_lock`](Self::with_lock), with the errors of [`acquire_with`](Self::acquire_with).
+    ///
+    /// # Panics
+    ///
+    /// If `work` does, after the lock was released.
+    pub fn with_lock_wait<T>(&self, wait: Wait, work: impl FnOnce() -> T) -> Result<T, Error> {
+        run(self.acquire_with(wait)?, |_| work())
+    }
+
+    /// As [`with_lock`](Self::with_lock), for work that wants to see the guard: its fencing token, or whether the
+    /// lease still holds.
+    ///
+    /// # Errors
+    ///
+    /// As [`with_lock`](Self::with_lock).
+    ///
+    /// # Panics
+    ///
+    /// If `work` does, after the lock was released.
+    pub fn with_guard<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
+        run(self.acquire()?, work)
+    }
+
+    fn check_terms(&self) -> Result<(), Error> {
+        check_lease(self.terms.length)?;
+        if self.terms.max_hold < SHORTEST_LEASE {
+            return Err(Error::invalid(format!(
+                "a longest hold of {:?} cannot work: it must be at least {SHORTEST_LEASE:?}",
+                self.terms.max_hold
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("name", &self.name.escape_ascii().to_string())
+            .field("lease", &self.terms.length)
+            .field("renewed", &self.terms.renewed)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Refuses leases that cannot work.
+pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
+    if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a lease of {lease:?} cannot work: it must last from {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}"
+    )))
+}
+
+/// Runs `work` under the guard and releases it.
+fn run<T>(guard: Guard, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
+    let value = work(&guard);
+    match guard.release() {
+        Ok(()) | Err(Error::Unconfirmed(_)) => Ok(value),
+        Err(error) => Err(error),
+    }
+}
+
+fn none_if_busy(acquired: Result<Guard, Error>) -> Result<Option<Guard>, Error> {
+    match acquired {
+        Ok(guard) => Ok(Some(guard)),
+        // An attempt that does not wait has no other timeout than this: it found the lock taken.
+        Err(Error::Timeout { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

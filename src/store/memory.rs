@@ -1,0 +1,158 @@
+//! The store in this process: no server, same answers.
+
+use std::{
+    collections::HashMap,
+    process,
+    sync::{Arc, Weak},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use parking_lot::Mutex;
+
+use super::{Acquired, Chore, Failure, Found, Hold, Store, Upkeep, millis_rounded_up};
+use crate::clock::{Clock, Moment};
+
+/// Grants in this process's memory.
+#[derive(Clone)]
+pub(crate) struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    grants: HashMap<Arc<[u8]>, Grant>,
+    /// One counter for all names: it rises within each of them, and no name leaves anything behind.
+    fencing_token: u64,
+    /// How many grants may stand before expired ones are looked for.
+    sweep_above: usize,
+}
+
+struct Grant {
+    token: Arc<str>,
+    ends: Moment,
+}
+
+/// The stores by process and URL, so that all clients of one URL share one, and a forked child makes its own.
+type Registry = HashMap<(u32, String), Weak<Mutex<State>>>;
+
+static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+
+impl MemoryStore {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            clock,
+            state: Arc::default(),
+        }
+    }
+
+    /// The store that all clients of `url` in this process share, for as long as one of them exists.
+    pub(crate) fn shared(url: &str, clock: Arc<dyn Clock>) -> Self {
+        let mut registry = REGISTRY.lock();
+        let registry = registry.get_or_insert_default();
+        registry.retain(|_, state| state.strong_count() > 0);
+        let name = (process::id(), url.to_owned());
+        match registry.get(&name).and_then(Weak::upgrade) {
+            Some(state) => Self { clock, state },
+            None => {
+                let store = Self::new(clock);
+                registry.insert(name, Arc::downgrade(&store.state));
+                store
+            }
+        }
+    }
+}
+
+impl State {
+    /// What stands at the key of `hold`, seen by the owner of its token.
+    fn find(&mut self, hold: &Hold, now: Moment) -> Found {
+        match self.grants.get(&hold.key) {
+            None => Found::Nothing,
+            Some(grant) if grant.ends <= now => {
+                self.grants.remove(&hold.key);
+                Found::Nothing
+            }
+            Some(grant) if grant.token == hold.token => Found::Ours,
+            Some(_) => Found::Anothers,
+        }
+    }
+
+    /// Makes the grant of `hold` last at least until `ends`.
+    fn prolong(&mut self, hold: &Hold, ends: Moment) {
+        if let Some(grant) = self.grants.get_mut(&hold.key) {
+            grant.ends = grant.ends.max(ends);
+        }
+    }
+
+    fn insert(&mut self, hold: &Hold, ends: Moment, now: Moment) {
+        if self.grants.len() > self.sweep_above {
+            self.grants.retain(|_, grant| grant.ends > now);
+            self.sweep_above = 2 * self.grants.len() + 64;
+        }
+        let token = hold.token.clone();
+        self.grants.insert(hold.key.clone(), Grant { token, ends });
+    }
+
+    fn next_fencing_token(&mut self) -> u64 {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        self.fencing_token = (self.fencing_token + 1).max(time.as_micros() as u64);
+        self.fencing_token
+    }
+}
+
+/// The end of a lease as a server keeps it, in whole milliseconds.
+fn end_of(lease: Duration, now: Moment) -> Moment {
+    now + Duration::from_millis(millis_rounded_up(lease))
+}
+
+impl Store for MemoryStore {
+    fn acquire(&self, hold: &Hold, lease: Duration, _: Duration) -> Result<Acquired, Failure> {
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        match state.find(hold, now) {
+            Found::Anothers => {
+                return Ok(Acquired::Busy {
+                    ttl: Some(now.until(state.grants[&hold.key].ends)),
+                });
+            }
+            Found::Ours => state.prolong(hold, end_of(lease, now)),
+            Found::Nothing => state.insert(hold, end_of(lease, now), now),
+        }
+        Ok(Acquired::Granted {
+            fencing_token: state.next_fencing_token(),
+        })
+    }
+
+    fn renew(&self, hold: &Hold, lease: Duration, _: Duration) -> Result<Found, Failure> {
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        let found = state.find(hold, now);
+        if found == Found::Ours {
+            state.prolong(hold, end_of(lease, now));
+        }
+        Ok(found)
+    }
+
+    fn release(&self, hold: &Hold, _: Duration) -> Result<Found, Failure> {
+        let mut state = self.state.lock();
+        let found = state.find(hold, self.clock.now());
+        if found == Found::Ours {
+            state.grants.remove(&hold.key);
+        }
+        Ok(found)
+    }
+
+    fn upkeep(&self) -> Box<dyn Upkeep> {
+        Box::new(self.clone())
+    }
+}
+
+impl Upkeep for MemoryStore {
+    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Result<Vec<Result<Found, Failure>>, Failure> {
+        let answers = chores.iter().map(|chore| match chore {
+            Chore::Renew(hold, lease) => self.renew(hold, *lease, timeout),
+            Chore::Release(hold) => self.release(hold, timeout),
+        });
+        Ok(answers.collect())
+    }
+}

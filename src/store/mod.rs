@@ -1,0 +1,149 @@
+//! What a grant needs from a server. Everything above this line knows no Redis.
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use crate::{Error, error::Source};
+
+#[cfg(test)]
+pub(crate) mod fake;
+pub(crate) mod memory;
+pub(crate) mod redis;
+
+/// A key and the token that proves its owner: what every request about a grant carries.
+///
+/// The token is drawn before the first request is sent and never used for another grant, so a request can be
+/// repeated when its outcome is unknown, and one that arrives late can do no harm to anybody else.
+#[derive(Clone, Debug)]
+pub(crate) struct Hold {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) token: Arc<str>,
+}
+
+impl Hold {
+    /// A hold on `key` with a fresh token: a UUID v4 straight from the system's random source.
+    pub(crate) fn new(key: Arc<[u8]>) -> Self {
+        Self {
+            key,
+            token: uuid::Uuid::new_v4()
+                .simple()
+                .encode_lower(&mut uuid::Uuid::encode_buffer())
+                .into(),
+        }
+    }
+}
+
+/// A server that grants leases.
+///
+/// Each call is one attempt, blocks for at most `timeout` (connecting included), and may be repeated with the same
+/// hold: every request is idempotent.
+pub(crate) trait Store: Send + Sync {
+    /// Grants the key to the token for `lease` if it is free or already the token's (never shortening its TTL).
+    fn acquire(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Acquired, Failure>;
+
+    /// Makes the key last at least `lease` from now if it is the token's; never shortens it, never creates it.
+    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure>;
+
+    /// Deletes the key if it is the token's.
+    fn release(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure>;
+
+    /// A line of its own for the background work, so that it never waits behind the callers' requests.
+    fn upkeep(&self) -> Box<dyn Upkeep>;
+}
+
+/// The background work's own line to the server.
+pub(crate) trait Upkeep: Send {
+    /// Sends all of `chores` at once and returns an answer for each, in order. Blocks for at most `timeout`.
+    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Result<Vec<Result<Found, Failure>>, Failure>;
+}
+
+/// One request of the background work.
+pub(crate) enum Chore {
+    /// As [`Store::renew`].
+    Renew(Hold, Duration),
+    /// As [`Store::release`].
+    Release(Hold),
+}
+
+/// The answer to an acquire.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Acquired {
+    Granted {
+        fencing_token: u64,
+    },
+    /// Somebody else holds the key; it expires after `ttl`, or never.
+    Busy {
+        ttl: Option<Duration>,
+    },
+}
+
+/// What stood at the key when a renewal or release looked.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Found {
+    Ours,
+    Nothing,
+    Anothers,
+}
+
+/// Why there is no answer, by what is known of the request's effect.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The server could not be reached; nothing was sent.
+    Unreachable(Source),
+    /// The server did not let us in: a wrong password, no such database. Nothing was sent.
+    Denied(Source),
+    /// The request was sent, no answer came: it may have run, and may still run later.
+    Unanswered(Source),
+    /// The server answered with an error that passes by itself, such as LOADING.
+    Unready(Source),
+    /// The server answered with an error that will stay, such as a missing permission.
+    Refused(Source),
+    /// The key holds something that is not a lock; nothing was changed.
+    KeyConflict,
+}
+
+impl Failure {
+    /// Whether the request may have taken effect, or may still do so.
+    pub(crate) fn may_have_run(&self) -> bool {
+        match self {
+            Failure::Unreachable(_) | Failure::Denied(_) | Failure::KeyConflict => false,
+            // A server error is an unknown outcome too: a script may stop at any of its calls.
+            Failure::Unanswered(_) | Failure::Unready(_) | Failure::Refused(_) => true,
+        }
+    }
+
+    /// Whether repeating the request later may help.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Failure::Unreachable(_) | Failure::Unanswered(_) | Failure::Unready(_) => true,
+            Failure::Denied(_) | Failure::Refused(_) | Failure::KeyConflict => false,
+        }
+    }
+
+    /// The error that the failure of a request on `key` is to the caller.
+    pub(crate) fn into_error(self, key: &[u8]) -> Error {
+        match self {
+            Failure::Unreachable(source) => Error::Connection(source),
+            Failure::Unanswered(source) => Error::Unconfirmed(source),
+            Failure::Denied(source) | Failure::Unready(source) | Failure::Refused(source) => Error::Server(source),
+            Failure::KeyConflict => Error::KeyConflict { key: key.to_vec() },
+        }
+    }
+}
+
+/// A failure that redlatch itself found, for use as a [`Source`].
+#[derive(Debug)]
+pub(crate) struct Because(pub(crate) String);
+
+impl fmt::Display for Because {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Because {}
+
+/// The whole milliseconds that a server is asked for: rounded up, so that the lease it keeps is never shorter
+/// than the one counted here.
+pub(crate) fn millis_rounded_up(lease: Duration) -> u64 {
+    u64::try_from(lease.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}

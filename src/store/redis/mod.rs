@@ -1,0 +1,170 @@
+//! One Redis or Valkey server: pooled connections, Lua scripts.
+
+mod connection;
+mod reply;
+mod script;
+
+use std::{
+    convert::Infallible,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use r2d2::{ManageConnection, NopErrorHandler};
+use redis::{ConnectionInfo, IntoConnectionInfo, Value};
+use scheduled_thread_pool::ScheduledThreadPool;
+
+use self::{
+    connection::{Connection, Opener},
+    script::{Call, Scripts},
+};
+use super::{Acquired, Because, Chore, Failure, Found, Hold, Store, Upkeep, millis_rounded_up};
+use crate::{Error, keys};
+
+/// How long a fencing counter stays after the last grant of its name. The server's clock alone keeps tokens
+/// rising; the counter bridges a clock that was stepped back, so it has to outlive such a step.
+const FENCING_TTL: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+
+/// Connections that nobody needed for so long are closed.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+
+pub(crate) struct RedisStore {
+    pool: r2d2::Pool<Manager>,
+    opener: Arc<Opener>,
+    scripts: Arc<Scripts>,
+}
+
+impl RedisStore {
+    pub(crate) fn new(url: &str, pool_size: u32, connect_timeout: Duration) -> Result<Self, Error> {
+        let opener = Arc::new(Opener::new(parse(url)?, connect_timeout));
+        let pool = r2d2::Pool::builder()
+            .max_size(pool_size)
+            .min_idle(Some(0))
+            .max_lifetime(None)
+            .idle_timeout(Some(IDLE_TIMEOUT))
+            .test_on_check_out(false)
+            .error_handler(Box::new(NopErrorHandler))
+            .thread_pool(Arc::new(
+                ScheduledThreadPool::builder()
+                    .num_threads(1)
+                    .thread_name_pattern("redlatch-pool")
+                    .build(),
+            ))
+            .build_unchecked(Manager(opener.clone()));
+        Ok(Self {
+            pool,
+            opener,
+            scripts: Arc::new(Scripts::new()),
+        })
+    }
+
+    /// Runs one script on a pooled connection; all of it, from check-out to reply, within `timeout`.
+    fn call(&self, call: Call, timeout: Duration) -> Result<Value, Failure> {
+        let deadline = Instant::now() + timeout;
+        let mut connection = self.pool.get_timeout(timeout).map_err(|_| {
+            Failure::Unreachable(Box::new(Because(format!(
+                "all {} connections of the pool were in use for {timeout:?}",
+                self.pool.max_size()
+            ))))
+        })?;
+        let mut replies = script::run(&mut connection, &[call], deadline)?;
+        Ok(replies.remove(0))
+    }
+}
+
+impl Scripts {
+    fn acquiring(&self, hold: &Hold, lease: Duration) -> Call<'_> {
+        let fencing = keys::helper("fencing", &hold.key);
+        self.acquire
+            .on(&[&hold.key, &fencing])
+            .arg(&*hold.token)
+            .arg(millis_rounded_up(lease))
+            .arg(FENCING_TTL.as_secs() * 1000)
+    }
+
+    fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
+        self.renew
+            .on(&[&hold.key])
+            .arg(&*hold.token)
+            .arg(millis_rounded_up(lease))
+    }
+
+    fn releasing(&self, hold: &Hold) -> Call<'_> {
+        self.release.on(&[&hold.key]).arg(&*hold.token)
+    }
+}
+
+impl Store for RedisStore {
+    fn acquire(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Acquired, Failure> {
+        reply::acquired(self.call(self.scripts.acquiring(hold, lease), timeout)?)
+    }
+
+    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
+        reply::found(self.call(self.scripts.renewing(hold, lease), timeout)?)
+    }
+
+    fn release(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
+        reply::found(self.call(self.scripts.releasing(hold), timeout)?)
+    }
+
+    fn upkeep(&self) -> Box<dyn Upkeep> {
+        Box::new(Line {
+            connection: Connection::closed(self.opener.clone()),
+            scripts: self.scripts.clone(),
+        })
+    }
+}
+
+/// The background work's own connection.
+struct Line {
+    connection: Connection,
+    scripts: Arc<Scripts>,
+}
+
+impl Upkeep for Line {
+    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Result<Vec<Result<Found, Failure>>, Failure> {
+        let calls: Vec<Call> = chores
+            .iter()
+            .map(|chore| match chore {
+                Chore::Renew(hold, lease) => self.scripts.renewing(hold, *lease),
+                Chore::Release(hold) => self.scripts.releasing(hold),
+            })
+            .collect();
+        let replies = script::run(&mut self.connection, &calls, Instant::now() + timeout)?;
+        Ok(replies.into_iter().map(reply::found).collect())
+    }
+}
+
+/// Hands r2d2 connections that are not open yet: the thread that uses one first opens it, so that it learns a
+/// refusal at once and with its cause, and its own deadline holds.
+struct Manager(Arc<Opener>);
+
+impl ManageConnection for Manager {
+    type Connection = Connection;
+    type Error = Infallible;
+
+    fn connect(&self) -> Result<Connection, Self::Error> {
+        Ok(Connection::closed(self.0.clone()))
+    }
+
+    fn is_valid(&self, _: &mut Connection) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn has_broken(&self, connection: &mut Connection) -> bool {
+        !connection.is_open()
+    }
+}
+
+fn parse(url: &str) -> Result<ConnectionInfo, Error> {
+    // The parser's own message says what is wrong and never repeats the URL, which may hold a password.
+    let info = url
+        .into_connection_info()
+        .map_err(|error| Error::invalid(format!("the URL cannot be used: {error}")))?;
+    if info.redis_settings().db() < 0 {
+        return Err(Error::invalid(
+            "the URL cannot be used: the database number is negative",
+        ));
+    }
+    Ok(info)
+}

@@ -1,0 +1,77 @@
+//! What the server's replies mean.
+
+use std::time::Duration;
+
+use redis::{ServerError, Value};
+
+use crate::store::{Acquired, Because, Failure, Found};
+
+/// The answer to an acquire.
+pub(super) fn acquired(reply: Value) -> Result<Acquired, Failure> {
+    match reply {
+        Value::ServerError(error) if is_wrong_type(&error) => Err(Failure::KeyConflict),
+        Value::ServerError(error) => Err(failure(error)),
+        Value::Array(parts) => match parts[..] {
+            [Value::Int(1), Value::Int(fencing_token)] => Ok(Acquired::Granted {
+                fencing_token: fencing_token as u64,
+            }),
+            [Value::Int(0), Value::Int(ttl)] => Ok(Acquired::Busy {
+                ttl: u64::try_from(ttl).ok().map(Duration::from_millis),
+            }),
+            _ => Err(unexpected(&Value::Array(parts))),
+        },
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The answer to a renewal or release.
+pub(super) fn found(reply: Value) -> Result<Found, Failure> {
+    match reply {
+        // Whatever stands there now, it is not ours.
+        Value::ServerError(error) if is_wrong_type(&error) => Ok(Found::Anothers),
+        Value::ServerError(error) => Err(failure(error)),
+        Value::Int(1) => Ok(Found::Ours),
+        Value::Int(0) => Ok(Found::Nothing),
+        Value::Int(-1) => Ok(Found::Anothers),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// Whether the server does not know a script by its digest.
+pub(super) fn is_unknown_script(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}
+
+/// Whether the server says that another one, or a new connection, is the one to ask.
+pub(super) fn sends_away(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if matches!(error.code(), "READONLY" | "LOADING" | "MASTERDOWN"))
+}
+
+/// Whether an error goes away without anybody changing the request, the permissions or the configuration.
+pub(super) fn passes(error: &ServerError) -> bool {
+    match error.code() {
+        "LOADING" | "BUSY" | "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "MISCONF"
+        | "OOM" | "UNKILLABLE" => true,
+        "ERR" => error
+            .details()
+            .is_some_and(|details| details.contains("max number of clients")),
+        _ => false,
+    }
+}
+
+fn failure(error: ServerError) -> Failure {
+    if passes(&error) {
+        Failure::Unready(Box::new(error))
+    } else {
+        Failure::Refused(Box::new(error))
+    }
+}
+
+fn is_wrong_type(error: &ServerError) -> bool {
+    // Servers before Redis 7 put a script's error into the text of their own.
+    error.code() == "WRONGTYPE" || error.details().is_some_and(|details| details.contains("WRONGTYPE"))
+}
+
+fn unexpected(reply: &Value) -> Failure {
+    Failure::Refused(Box::new(Because(format!("unexpected reply {reply:?}"))))
+}

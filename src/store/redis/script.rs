@@ -1,0 +1,93 @@
+//! The Lua scripts and how they are run.
+
+use std::time::Instant;
+
+use redis::{Cmd, Script, ToRedisArgs, Value};
+
+use super::{connection::Connection, reply};
+use crate::store::Failure;
+
+pub(super) struct Scripts {
+    pub(super) acquire: NamedScript,
+    pub(super) renew: NamedScript,
+    pub(super) release: NamedScript,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        Self {
+            acquire: NamedScript::new(include_str!("../scripts/acquire.lua")),
+            renew: NamedScript::new(include_str!("../scripts/renew.lua")),
+            release: NamedScript::new(include_str!("../scripts/release.lua")),
+        }
+    }
+}
+
+/// A script and the digest by which the server knows it.
+pub(super) struct NamedScript {
+    text: &'static str,
+    sha1: String,
+}
+
+impl NamedScript {
+    fn new(text: &'static str) -> Self {
+        Self {
+            text,
+            sha1: Script::new(text).get_hash().to_owned(),
+        }
+    }
+
+    /// A call of the script on `keys`; the arguments follow.
+    pub(super) fn on(&self, keys: &[&[u8]]) -> Call<'_> {
+        Call {
+            script: self,
+            operands: keys.len().to_redis_args(),
+        }
+        .arg(keys)
+    }
+}
+
+/// A script with its keys and arguments.
+pub(super) struct Call<'a> {
+    script: &'a NamedScript,
+    operands: Vec<Vec<u8>>,
+}
+
+impl Call<'_> {
+    pub(super) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
+        argument.write_redis_args(&mut self.operands);
+        self
+    }
+
+    fn by_digest(&self) -> Cmd {
+        self.command("EVALSHA", &self.script.sha1)
+    }
+
+    /// For a server that does not know the script, or no longer. It does afterwards.
+    fn in_full(&self) -> Cmd {
+        self.command("EVAL", self.script.text)
+    }
+
+    fn command(&self, name: &str, script: &str) -> Cmd {
+        let mut command = redis::cmd(name);
+        command.arg(script).arg(&self.operands);
+        command
+    }
+}
+
+/// Runs scripts in one round trip, or in two if the server has to be given their text. Returns a reply for
+/// each, server errors among them.
+pub(super) fn run(connection: &mut Connection, calls: &[Call], deadline: Instant) -> Result<Vec<Value>, Failure> {
+    let commands: Vec<Cmd> = calls.iter().map(Call::by_digest).collect();
+    let mut replies = connection.exchange(&commands, deadline)?;
+    let unknown: Vec<usize> = (0..replies.len())
+        .filter(|&at| reply::is_unknown_script(&replies[at]))
+        .collect();
+    if !unknown.is_empty() {
+        let commands: Vec<Cmd> = unknown.iter().map(|&at| calls[at].in_full()).collect();
+        for (at, reply) in unknown.into_iter().zip(connection.exchange(&commands, deadline)?) {
+            replies[at] = reply;
+        }
+    }
+    Ok(replies)
+}
