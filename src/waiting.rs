@@ -129,3 +129,192 @@ impl Pauses {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::store::fake::{FakeStore, Fault};
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const COMMAND: Duration = Duration::from_secs(1);
+
+    fn hold() -> Hold {
+        Hold::new(b"lock:x"[..].into())
+    }
+
+    fn take(store: &FakeStore, hold: &Hold, wait: Wait) -> Result<Grant, NotGranted> {
+        acquire(store, &*store.clock, hold, LEASE, &wait, COMMAND)
+    }
+
+    fn elapsed(store: &FakeStore, since: Moment) -> Duration {
+        since.until(store.clock.now())
+    }
+
+    #[test]
+    fn a_free_lock_takes_one_request() {
+        let store = FakeStore::new();
+        take(&store, &hold(), Wait::forever()).unwrap();
+        assert_eq!(store.seen().len(), 1);
+    }
+
+    #[test]
+    fn every_wait_lasts_as_long_as_it_says_and_no_longer() {
+        for limit in [1.0, 1.5, 10.5, 999.0, 5_000.0].map(|millis| Duration::from_secs_f64(millis / 1000.0)) {
+            let store = FakeStore::new();
+            store.taken_by_another("lock:x", Duration::from_secs(60));
+            let start = store.clock.now();
+            let refused = take(&store, &hold(), Wait::at_most(limit)).unwrap_err();
+            assert_eq!(elapsed(&store, start), limit);
+            assert!(matches!(refused.error, Error::Timeout { waited, last: None } if waited == limit));
+            assert!(!refused.doubt.may_stand());
+        }
+    }
+
+    #[test]
+    fn a_wait_of_nothing_tries_once() {
+        for wait in [Wait::none(), Wait::at_most(Duration::ZERO), Wait::until(Instant::now())] {
+            let store = FakeStore::new();
+            store.taken_by_another("lock:x", LEASE);
+            let refused = take(&store, &hold(), wait).unwrap_err();
+            assert!(matches!(refused.error, Error::Timeout { .. }));
+            assert_eq!(store.seen().len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_huge_wait_means_for_ever_and_ends_with_the_holders_lease() {
+        let store = FakeStore::new();
+        store.taken_by_another("lock:x", LEASE);
+        let start = store.clock.now();
+        take(&store, &hold(), Wait::at_most(Duration::MAX)).unwrap();
+        let waited = elapsed(&store, start);
+        assert!(
+            waited >= LEASE && waited <= LEASE + Duration::from_millis(2),
+            "{waited:?}"
+        );
+    }
+
+    #[test]
+    fn a_wait_longer_than_the_lease_yields_a_whole_lease() {
+        let store = FakeStore::new();
+        store.taken_by_another("lock:x", 2 * LEASE);
+        let grant = take(&store, &hold(), Wait::forever()).unwrap();
+        assert!(valid_until(grant.sent, LEASE) > store.clock.now() + LEASE / 2);
+    }
+
+    #[test]
+    fn an_attempt_whose_reply_is_lost_is_made_again_with_the_same_token() {
+        for fault in [Fault::CutAfter, Fault::CutBefore] {
+            for wait in [Wait::none(), Wait::forever()] {
+                let store = FakeStore::new();
+                store.then([fault]);
+                let grant = take(&store, &hold(), wait).unwrap();
+                let seen = store.seen();
+                assert_eq!(seen.len(), 2);
+                assert_eq!(seen[0].token, seen[1].token);
+                assert!(grant.doubt.may_still_run(LEASE, store.clock.now()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_try_whose_reply_is_swallowed_ends_within_one_command_timeout() {
+        let store = FakeStore::new();
+        store.then([Fault::SwallowReply]);
+        let start = store.clock.now();
+        let refused = take(&store, &hold(), Wait::none()).unwrap_err();
+        assert_eq!(elapsed(&store, start), COMMAND);
+        assert!(matches!(refused.error, Error::Unconfirmed(_)));
+        assert!(refused.doubt.may_stand());
+    }
+
+    #[test]
+    fn a_wait_is_late_by_one_command_timeout_at_most() {
+        let store = FakeStore::new();
+        store.taken_by_another("lock:x", LEASE);
+        store.then([Fault::Slow(Duration::ZERO)]);
+        store.then([Fault::SwallowReply; 20]);
+        let (start, limit) = (store.clock.now(), Duration::from_millis(2_500));
+        let refused = take(&store, &hold(), Wait::at_most(limit)).unwrap_err();
+        let waited = elapsed(&store, start);
+        assert!(waited >= limit && waited <= limit + COMMAND, "{waited:?}");
+        assert!(
+            matches!(refused.error, Error::Timeout { last: Some(last), .. } if matches!(*last, Error::Unconfirmed(_)))
+        );
+    }
+
+    #[test]
+    fn a_server_out_of_reach_is_told_at_once() {
+        let store = FakeStore::new();
+        store.then([Fault::Unreachable; 2]);
+        for wait in [Wait::forever(), Wait::none()] {
+            let start = store.clock.now();
+            let refused = take(&store, &hold(), wait).unwrap_err();
+            assert!(matches!(refused.error, Error::Connection(_)));
+            assert!(!refused.doubt.may_stand());
+            assert_eq!(elapsed(&store, start), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_server_that_dies_under_the_first_request_is_told_at_once() {
+        let store = FakeStore::new();
+        store.then([Fault::CutAfter, Fault::Unreachable]);
+        let refused = take(&store, &hold(), Wait::forever()).unwrap_err();
+        assert!(matches!(refused.error, Error::Connection(_)));
+        assert!(refused.doubt.may_stand());
+    }
+
+    #[test]
+    fn outages_during_a_wait_are_ridden_out() {
+        let store = FakeStore::new();
+        store.taken_by_another("lock:x", Duration::from_millis(500));
+        store.then([Fault::Slow(Duration::ZERO)]);
+        store.then([
+            Fault::Unreachable,
+            Fault::Loading,
+            Fault::CutBefore,
+            Fault::Unreachable,
+            Fault::SwallowReply,
+        ]);
+        take(&store, &hold(), Wait::at_most(Duration::from_secs(10))).unwrap();
+    }
+
+    #[test]
+    fn a_refusal_that_stays_ends_the_wait() {
+        let store = FakeStore::new();
+        store.taken_by_another("lock:x", LEASE);
+        store.then([Fault::Slow(Duration::ZERO), Fault::NotPermitted]);
+        let refused = take(&store, &hold(), Wait::forever()).unwrap_err();
+        assert!(matches!(refused.error, Error::Server(_)));
+    }
+
+    #[test]
+    fn a_grant_that_arrives_after_its_lease_is_none() {
+        let store = FakeStore::new();
+        store.then([Fault::Slow(LEASE)]);
+        let refused = take(&store, &hold(), Wait::none()).unwrap_err();
+        assert!(matches!(refused.error, Error::Unconfirmed(_)));
+        assert!(refused.doubt.may_stand());
+
+        store.then([Fault::Slow(LEASE)]);
+        let grant = take(&store, &hold(), Wait::forever()).unwrap();
+        assert!(valid_until(grant.sent, LEASE) > store.clock.now());
+    }
+
+    #[test]
+    fn pauses_grow_to_their_limit_differ_and_end_with_the_holders_lease() {
+        let mut pauses = Pauses::default();
+        let taken: Vec<_> = (0..50).map(|_| pauses.next(None)).collect();
+        assert!(taken[0] <= FIRST_PAUSE);
+        assert!(
+            taken[20..]
+                .iter()
+                .all(|pause| *pause >= LONGEST_PAUSE / 2 && *pause <= LONGEST_PAUSE)
+        );
+        assert!(taken[20..].iter().any(|pause| *pause != taken[20]));
+        assert!(pauses.next(Some(Duration::ZERO)) <= Duration::from_millis(1));
+    }
+}

@@ -79,3 +79,71 @@ impl Cleanup {
         Some((self, due))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::{Clock, ManualClock},
+        store::Because,
+    };
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    fn unanswered() -> Failure {
+        Failure::Unanswered(Box::new(Because("timed out".into())))
+    }
+
+    /// Runs a clean-up to its end; returns how long it took and how many attempts.
+    fn run(doubt: Doubt, clock: &ManualClock, mut answered: impl FnMut(Duration) -> bool) -> (Duration, u32) {
+        let (start, mut attempts) = (clock.now(), 0);
+        let mut cleanup = Cleanup::new(Hold::new(b"k"[..].into()), doubt, LEASE, start);
+        loop {
+            attempts += 1;
+            match cleanup.next(answered(start.until(clock.now())), clock.now()) {
+                None => return (start.until(clock.now()), attempts),
+                Some((next, due)) => {
+                    clock.advance(clock.now().until(due));
+                    cleanup = next;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_answer_settles_it_when_nothing_can_run_any_more() {
+        let (took, attempts) = run(Doubt::default(), &ManualClock::default(), |_| true);
+        assert_eq!((took, attempts), (Duration::ZERO, 1));
+    }
+
+    #[test]
+    fn an_unanswered_attempt_is_watched_for_one_lease() {
+        let clock = ManualClock::default();
+        let mut doubt = Doubt::default();
+        doubt.add(clock.now(), &unanswered());
+        let (took, attempts) = run(doubt, &clock, |_| true);
+        assert_eq!(took, LEASE);
+        assert!((10..30).contains(&attempts), "{attempts}");
+    }
+
+    #[test]
+    fn a_server_that_is_away_is_asked_until_the_key_has_expired_by_itself() {
+        let (took, _) = run(Doubt::default(), &ManualClock::default(), |_| false);
+        assert_eq!(took, LEASE);
+        let (took, _) = run(Doubt::default(), &ManualClock::default(), |at| at > LEASE / 2);
+        assert!(took > LEASE / 2 && took < LEASE);
+    }
+
+    #[test]
+    fn only_what_may_have_run_leaves_a_doubt() {
+        let now = ManualClock::default().now();
+        let mut doubt = Doubt::default();
+        doubt.add(now, &Failure::Unreachable(Box::new(Because("refused".into()))));
+        doubt.add(now, &Failure::KeyConflict);
+        assert!(!doubt.may_stand());
+        doubt.add(now, &Failure::Unready(Box::new(Because("LOADING".into()))));
+        assert!(doubt.may_stand() && !doubt.may_still_run(LEASE, now));
+        doubt.add(now, &unanswered());
+        assert!(doubt.may_still_run(LEASE, now) && !doubt.may_still_run(LEASE, now + LEASE));
+    }
+}

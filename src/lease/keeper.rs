@@ -1,6 +1,8 @@
 //! The thread that keeps a client's leases alive (refresher) and cleans up after unknown outcomes (janitor).
 
 mod reporter;
+#[cfg(test)]
+mod tests;
 
 use std::{sync::Arc, time::Duration};
 
@@ -259,13 +261,11 @@ impl Shared {
     /// When a lease that was just confirmed is due again, and by when that must have succeeded.
     fn after_renewal(&self, lease: &Lease) -> (Moment, Moment) {
         let end = lease.valid_until();
-        if !lease.is_renewed() {
-            return (end, Moment::NEVER);
+        if lease.is_renewed() {
+            (lease.next_renewal(self.clock.now(), self.phase).min(end), end)
+        } else {
+            (end, Moment::NEVER)
         }
-        let interval = lease.renewal_interval();
-        // A little early, on a grid, so that many leases go out in few batches.
-        let due = (self.clock.now() + interval).floor_to(interval / 16, self.phase);
-        (due.min(end), end)
     }
 
     fn over(&self, id: Id, lease: &Lease) {

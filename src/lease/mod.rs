@@ -246,10 +246,11 @@ impl Lease {
         }
     }
 
-    /// How long after a renewal the next one should be sent: a third of the lease, a tenth less or more, so that
-    /// leases taken together do not stay together.
-    fn renewal_interval(&self) -> Duration {
-        (self.length / 3).mul_f64(0.9 + 0.2 * fastrand::f64())
+    /// When to renew next after a renewal at `now`: after a third of the lease, a tenth of that less or more so that
+    /// leases taken together do not stay together, and a little early, on a grid, so that many go out in few batches.
+    fn next_renewal(&self, now: Moment, phase: Duration) -> Moment {
+        let third = self.length / 3;
+        (now + third.mul_f64(0.9 + 0.2 * fastrand::f64())).floor_to(third / 16, phase)
     }
 
     fn has_callback(&self) -> bool {
@@ -277,5 +278,126 @@ impl Lease {
 
     pub(crate) fn lost(&self, reason: LostReason) -> Lost {
         Lost::new(reason, self.name.clone(), self.fencing_token)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::clock::ManualClock;
+
+    const LENGTH: Duration = Duration::from_secs(30);
+
+    pub(super) fn terms() -> Terms {
+        Terms {
+            length: LENGTH,
+            renewed: true,
+            max_hold: Duration::MAX,
+            on_lost: None,
+        }
+    }
+
+    fn lease(terms: &Terms, clock: &Arc<ManualClock>) -> Lease {
+        Lease::new(
+            Hold::new(b"lock:x"[..].into()),
+            b"x"[..].into(),
+            1,
+            clock.now(),
+            terms,
+            clock.clone(),
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn validity_is_at_most_the_lease_less_what_elapsed_and_the_drift(
+            micros in 10_000_u64..100_000_000_000,
+            elapsed_micros in 0_u64..200_000_000_000,
+        ) {
+            let (length, elapsed) = (Duration::from_micros(micros), Duration::from_micros(elapsed_micros));
+            let clock = Arc::new(ManualClock::default());
+            let lease = lease(&Terms { length, ..terms() }, &clock);
+            clock.advance(elapsed);
+            let allowed = length.saturating_sub(drift(length)).saturating_sub(elapsed);
+            prop_assert_eq!(lease.remaining(), allowed);
+            prop_assert_eq!(lease.check().is_ok(), !allowed.is_zero());
+        }
+
+        #[test]
+        fn what_was_seen_lost_is_never_held_again(
+            steps in proptest::collection::vec((0_u64..40, any::<bool>(), 1_u64..60), 1..20),
+        ) {
+            let clock = Arc::new(ManualClock::default());
+            let lease = lease(&terms(), &clock);
+            let mut seen_lost = false;
+            for (seconds, renew, length) in steps {
+                let sent = clock.now();
+                clock.advance(Duration::from_secs(seconds));
+                if renew {
+                    lease.prolong(sent, Duration::from_secs(length));
+                }
+                seen_lost |= lease.check().is_err();
+                prop_assert_eq!(lease.check().is_err(), seen_lost);
+            }
+        }
+    }
+
+    #[test]
+    fn a_shorter_renewal_does_not_undo_an_extension() {
+        let clock = Arc::new(ManualClock::default());
+        let lease = lease(&terms(), &clock);
+        let renewal_sent = clock.now();
+        lease.prolong(clock.now(), 10 * LENGTH);
+        lease.prolong(renewal_sent, LENGTH);
+        assert_eq!(lease.remaining(), 10 * LENGTH - drift(10 * LENGTH));
+    }
+
+    #[test]
+    fn a_lease_that_runs_out_has_expired() {
+        let clock = Arc::new(ManualClock::default());
+        let lease = lease(&terms(), &clock);
+        clock.advance(LENGTH - drift(LENGTH));
+        assert_eq!(lease.check().unwrap_err().reason, LostReason::Expired);
+        assert_eq!(lease.finish().unwrap_err().reason, LostReason::Expired);
+    }
+
+    #[test]
+    fn the_first_reason_of_a_loss_stands() {
+        let clock = Arc::new(ManualClock::default());
+        let lease = lease(&terms(), &clock);
+        lease.lose(LostReason::Deleted);
+        lease.lose(LostReason::Taken);
+        clock.advance(LENGTH);
+        assert_eq!(lease.check().unwrap_err().reason, LostReason::Deleted);
+    }
+
+    #[test]
+    fn a_longest_hold_ends_the_lease_and_says_so() {
+        for max_hold in [Duration::from_secs(5), Duration::from_secs(45)] {
+            let clock = Arc::new(ManualClock::default());
+            let lease = lease(&Terms { max_hold, ..terms() }, &clock);
+            let start = clock.now();
+            while lease.check().is_ok() {
+                if let Due::Renew(length) = lease.due() {
+                    lease.prolong(clock.now(), length);
+                }
+                clock.advance(Duration::from_millis(100));
+            }
+            let held = start.until(clock.now());
+            assert!(held <= max_hold && held > max_hold * 9 / 10, "{held:?} of {max_hold:?}");
+            assert_eq!(lease.check().unwrap_err().reason, LostReason::MaxHold);
+        }
+    }
+
+    #[test]
+    fn nothing_is_due_after_the_release() {
+        let clock = Arc::new(ManualClock::default());
+        let lease = lease(&terms(), &clock);
+        assert_eq!(lease.due(), Due::Renew(LENGTH));
+        lease.finish().unwrap();
+        assert_eq!(lease.due(), Due::Over);
+        assert_eq!(lease.remaining(), Duration::ZERO);
     }
 }

@@ -1,1 +1,143 @@
+//! A store for tests of what stands above: the memory store on a manual clock, with faults to order.
 
+use std::{collections::VecDeque, sync::Arc, time::Duration};
+
+use parking_lot::Mutex;
+
+use super::{Acquired, Because, Chore, Failure, Found, Hold, Store, Upkeep, memory::MemoryStore};
+use crate::clock::{Clock, ManualClock, Moment};
+
+/// What happens to a request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fault {
+    /// The server cannot be reached.
+    Unreachable,
+    /// The request runs, its answer never comes: the caller's timeout passes.
+    SwallowReply,
+    /// The request runs, then the connection is cut at once.
+    CutAfter,
+    /// The connection is cut before the request runs.
+    CutBefore,
+    /// The server is loading its data.
+    Loading,
+    /// The server does not permit it.
+    NotPermitted,
+    /// The answer takes this long.
+    Slow(Duration),
+}
+
+/// A request that the store has seen.
+#[derive(Clone, Debug)]
+pub(crate) struct Seen {
+    pub(crate) at: Moment,
+    pub(crate) what: &'static str,
+    pub(crate) token: Arc<str>,
+    pub(crate) timeout: Duration,
+}
+
+#[derive(Clone)]
+pub(crate) struct FakeStore {
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) memory: MemoryStore,
+    faults: Arc<Mutex<VecDeque<Fault>>>,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl FakeStore {
+    pub(crate) fn new() -> Self {
+        let clock = Arc::new(ManualClock::default());
+        Self {
+            memory: MemoryStore::new(clock.clone()),
+            clock,
+            faults: Arc::default(),
+            seen: Arc::default(),
+        }
+    }
+
+    /// Orders one fault for each of the next exchanges.
+    pub(crate) fn then(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.faults.lock().extend(faults);
+    }
+
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().clone()
+    }
+
+    /// A hold of somebody else's on the key `name`, granted for `lease`.
+    pub(crate) fn taken_by_another(&self, name: &str, lease: Duration) -> Hold {
+        let hold = Hold::new(name.as_bytes().into());
+        self.memory.acquire(&hold, lease, Duration::MAX).unwrap();
+        hold
+    }
+
+    fn note(&self, what: &'static str, hold: &Hold, timeout: Duration) {
+        self.seen.lock().push(Seen {
+            at: self.clock.now(),
+            what,
+            token: hold.token.clone(),
+            timeout,
+        });
+    }
+
+    fn exchange<T>(&self, timeout: Duration, run: impl FnOnce() -> T) -> Result<T, Failure> {
+        fn because(why: &str) -> Box<Because> {
+            Box::new(Because(why.to_owned()))
+        }
+        let fault = self.faults.lock().pop_front();
+        match fault {
+            None => Ok(run()),
+            Some(Fault::Unreachable) => Err(Failure::Unreachable(because("connection refused"))),
+            Some(Fault::SwallowReply) => {
+                run();
+                self.clock.advance(timeout);
+                Err(Failure::Unanswered(because("timed out")))
+            }
+            Some(Fault::CutAfter) => {
+                run();
+                Err(Failure::Unanswered(because("connection reset")))
+            }
+            Some(Fault::CutBefore) => Err(Failure::Unanswered(because("broken pipe"))),
+            Some(Fault::Loading) => Err(Failure::Unready(because("LOADING"))),
+            Some(Fault::NotPermitted) => Err(Failure::Refused(because("NOPERM"))),
+            Some(Fault::Slow(time)) => {
+                let answer = run();
+                self.clock.advance(time);
+                Ok(answer)
+            }
+        }
+    }
+}
+
+impl Store for FakeStore {
+    fn acquire(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Acquired, Failure> {
+        self.note("acquire", hold, timeout);
+        self.exchange(timeout, || self.memory.acquire(hold, lease, timeout))?
+    }
+
+    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
+        self.note("renew", hold, timeout);
+        self.exchange(timeout, || self.memory.renew(hold, lease, timeout))?
+    }
+
+    fn release(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
+        self.note("release", hold, timeout);
+        self.exchange(timeout, || self.memory.release(hold, timeout))?
+    }
+
+    fn upkeep(&self) -> Box<dyn Upkeep> {
+        Box::new(self.clone())
+    }
+}
+
+impl Upkeep for FakeStore {
+    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Result<Vec<Result<Found, Failure>>, Failure> {
+        for chore in chores {
+            match chore {
+                Chore::Renew(hold, _) => self.note("renew", hold, timeout),
+                Chore::Release(hold) => self.note("release", hold, timeout),
+            }
+        }
+        let mut memory = self.memory.clone();
+        self.exchange(timeout, || memory.perform(chores, timeout))?
+    }
+}

@@ -1,0 +1,281 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+use crate::{
+    lease::Terms,
+    store::fake::{FakeStore, Fault},
+};
+
+const LENGTH: Duration = Duration::from_secs(30);
+const COMMAND: Duration = Duration::from_secs(2);
+
+/// A keeper without its thread: the tests make its rounds.
+struct Fixture {
+    store: FakeStore,
+    keeper: Keeper,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let store = FakeStore::new();
+        let keeper = Keeper::new(Arc::new(store.clone()), store.clock.clone(), COMMAND);
+        Self { store, keeper }
+    }
+
+    fn lease(&self, name: &str, terms: &Terms) -> Arc<Lease> {
+        let clock = self.store.clock.clone();
+        let hold = Hold::new(name.as_bytes().into());
+        self.store.memory.acquire(&hold, terms.first_length(), COMMAND).unwrap();
+        Arc::new(Lease::new(hold, name.as_bytes().into(), 1, clock.now(), terms, clock))
+    }
+
+    /// Lets `time` pass, with a round whenever something is due.
+    fn pass(&self, time: Duration) {
+        let end = self.store.clock.now() + time;
+        loop {
+            let due = self.keeper.shared.agenda.lock().schedule.next_due();
+            let next = due.unwrap_or(Moment::NEVER).min(end);
+            let now = self.store.clock.now();
+            self.store.clock.advance(now.until(next));
+            if due.is_none_or(|due| due > end) {
+                return;
+            }
+            self.keeper.shared.round(&mut *self.store.upkeep());
+        }
+    }
+
+    fn renewals(&self) -> usize {
+        self.store.seen().iter().filter(|seen| seen.what == "renew").count()
+    }
+}
+
+fn terms() -> Terms {
+    Terms {
+        length: LENGTH,
+        renewed: true,
+        max_hold: Duration::MAX,
+        on_lost: None,
+    }
+}
+
+fn counting(reports: &Arc<AtomicU32>) -> Terms {
+    let reports = reports.clone();
+    Terms {
+        on_lost: Some(Arc::new(move |_| {
+            reports.fetch_add(1, Ordering::SeqCst);
+        })),
+        ..terms()
+    }
+}
+
+#[test]
+fn a_lease_is_renewed_after_a_third_and_held_for_as_long_as_it_is() {
+    let fixture = Fixture::new();
+    let lease = fixture.lease("x", &terms());
+    let _ticket = fixture.keeper.watch(&lease);
+    fixture.pass(LENGTH / 4);
+    assert_eq!(fixture.renewals(), 0);
+    fixture.pass(20 * LENGTH);
+    assert!(lease.check().is_ok());
+    assert!((50..90).contains(&fixture.renewals()), "{}", fixture.renewals());
+}
+
+#[test]
+fn a_released_lease_is_not_renewed() {
+    let fixture = Fixture::new();
+    let lease = fixture.lease("x", &terms());
+    let ticket = fixture.keeper.watch(&lease).unwrap();
+    lease.finish().unwrap();
+    fixture.keeper.unwatch(&ticket);
+    fixture.pass(2 * LENGTH);
+    assert_eq!(fixture.renewals(), 0);
+}
+
+#[test]
+fn a_fixed_lease_is_never_renewed_but_its_end_is_told() {
+    let fixture = Fixture::new();
+    let reports = Arc::default();
+    let lease = fixture.lease(
+        "x",
+        &Terms {
+            renewed: false,
+            ..counting(&reports)
+        },
+    );
+    let _ticket = fixture.keeper.watch(&lease);
+    lease.prolong(fixture.store.clock.now(), 2 * LENGTH);
+    fixture.pass(LENGTH * 3 / 2);
+    assert!(lease.check().is_ok());
+    fixture.pass(LENGTH / 2);
+    assert_eq!(lease.check().unwrap_err().reason, LostReason::Expired);
+    fixture.keeper.shared.reporter.close(COMMAND);
+    assert_eq!((fixture.renewals(), reports.load(Ordering::SeqCst)), (0, 1));
+}
+
+#[test]
+fn one_swallowed_reply_costs_no_lease() {
+    for length in [100, 500, 3_000, 30_000].map(Duration::from_millis) {
+        let fixture = Fixture::new();
+        let lease = fixture.lease("x", &Terms { length, ..terms() });
+        let _ticket = fixture.keeper.watch(&lease);
+        for _ in 0..10 {
+            fixture.store.then([Fault::SwallowReply]);
+            fixture.pass(length);
+            assert!(lease.check().is_ok(), "{length:?}");
+        }
+    }
+}
+
+#[test]
+fn renewal_goes_on_through_failures_until_the_lease_has_ended() {
+    let fixture = Fixture::new();
+    let reports = Arc::default();
+    let lease = fixture.lease("x", &counting(&reports));
+    let _ticket = fixture.keeper.watch(&lease);
+    fixture.store.then([
+        Fault::Unreachable,
+        Fault::Loading,
+        Fault::NotPermitted,
+        Fault::CutBefore,
+    ]);
+    fixture.pass(LENGTH / 2);
+    assert!(lease.check().is_ok());
+
+    fixture.store.then([Fault::Unreachable; 10_000]);
+    let before = fixture.renewals();
+    fixture.pass(2 * LENGTH);
+    assert!(fixture.renewals() > before + 50);
+    assert_eq!(lease.check().unwrap_err().reason, LostReason::Expired);
+    fixture.keeper.shared.reporter.close(COMMAND);
+    assert_eq!(reports.load(Ordering::SeqCst), 1);
+}
+
+#[test]
+fn a_deleted_and_a_taken_key_are_told_apart() {
+    let fixture = Fixture::new();
+    let reports = Arc::default();
+    let (deleted, taken) = (
+        fixture.lease("a", &counting(&reports)),
+        fixture.lease("b", &counting(&reports)),
+    );
+    let _tickets = (fixture.keeper.watch(&deleted), fixture.keeper.watch(&taken));
+    fixture.store.memory.release(&deleted.hold, COMMAND).unwrap();
+    fixture.store.memory.release(&taken.hold, COMMAND).unwrap();
+    fixture.store.taken_by_another("b", 10 * LENGTH);
+    fixture.pass(LENGTH / 2);
+    assert_eq!(deleted.check().unwrap_err().reason, LostReason::Deleted);
+    assert_eq!(taken.check().unwrap_err().reason, LostReason::Taken);
+    fixture.keeper.shared.reporter.close(COMMAND);
+    assert_eq!(reports.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn a_batch_never_waits_past_half_the_way_to_the_nearest_end() {
+    let fixture = Fixture::new();
+    let long = fixture.lease("long", &terms());
+    let short = fixture.lease(
+        "short",
+        &Terms {
+            length: Duration::from_millis(600),
+            ..terms()
+        },
+    );
+    let _tickets = (fixture.keeper.watch(&long), fixture.keeper.watch(&short));
+    fixture.pass(LENGTH);
+    let seen = fixture.store.seen();
+    assert!(seen.iter().all(|seen| seen.timeout <= Duration::from_millis(300)));
+    assert!(seen.iter().any(|seen| seen.token == long.hold.token));
+}
+
+#[test]
+fn a_lease_too_short_for_the_way_to_the_server_does_not_starve_the_others() {
+    let fixture = Fixture::new();
+    let long = fixture.lease("long", &terms());
+    let _long = fixture.keeper.watch(&long);
+    // The way takes longer than the least patience, and there is always a lease that asks for that little.
+    for _ in 0..2_000 {
+        let tiny = fixture.lease(
+            "tiny",
+            &Terms {
+                length: Duration::from_millis(30),
+                ..terms()
+            },
+        );
+        let ticket = fixture.keeper.watch(&tiny).unwrap();
+        let due = fixture.keeper.shared.agenda.lock().schedule.next_due().unwrap();
+        let now = fixture.store.clock.now();
+        fixture.store.clock.advance(now.until(due));
+        let patience = fixture.keeper.shared.agenda.lock().patience.0;
+        if patience < Duration::from_millis(200) {
+            fixture.store.then([Fault::SwallowReply]);
+        }
+        fixture.keeper.shared.round(&mut *fixture.store.upkeep());
+        fixture.keeper.unwatch(&ticket);
+        assert!(long.check().is_ok());
+    }
+}
+
+#[test]
+fn many_leases_go_out_in_few_batches() {
+    let fixture = Fixture::new();
+    let leases: Vec<_> = (0..300).map(|n| fixture.lease(&n.to_string(), &terms())).collect();
+    let _tickets: Vec<_> = leases.iter().map(|lease| fixture.keeper.watch(lease)).collect();
+    fixture.pass(LENGTH / 2);
+    let mut instants: Vec<_> = fixture.store.seen().iter().map(|seen| seen.at).collect();
+    assert_eq!(instants.len(), 300);
+    instants.dedup();
+    assert!(instants.len() < 10, "{} batches", instants.len());
+}
+
+#[test]
+fn what_an_attempt_may_leave_behind_is_deleted_soon_even_when_it_runs_late() {
+    let fixture = Fixture::new();
+    let hold = Hold::new(b"x"[..].into());
+    let mut doubt = Doubt::default();
+    doubt.add(fixture.store.clock.now(), &Failure::Unanswered("timed out".into()));
+    fixture.keeper.clean_up(&hold, doubt, LENGTH);
+    fixture.pass(Duration::from_secs(5));
+
+    // The stalled server runs it now.
+    fixture.store.memory.acquire(&hold, LENGTH, COMMAND).unwrap();
+    fixture.pass(Duration::from_secs(1));
+    assert_eq!(fixture.store.memory.release(&hold, COMMAND).unwrap(), Found::Nothing);
+
+    fixture.pass(2 * LENGTH);
+    assert_eq!(fixture.keeper.shared.agenda.lock().schedule.next_due(), None);
+}
+
+#[test]
+fn a_clean_up_is_tried_once_more_when_the_client_goes() {
+    let fixture = Fixture::new();
+    let hold = fixture.store.taken_by_another("x", LENGTH);
+    fixture.store.then([Fault::Unreachable]);
+    fixture.keeper.clean_up(&hold, Doubt::default(), LENGTH);
+    fixture.keeper.shared.round(&mut *fixture.store.upkeep());
+    fixture.keeper.shared.last_round(&mut *fixture.store.upkeep());
+    assert_eq!(fixture.store.memory.release(&hold, COMMAND).unwrap(), Found::Nothing);
+}
+
+#[test]
+fn a_panicking_callback_costs_only_itself() {
+    let fixture = Fixture::new();
+    let reports = Arc::default();
+    let panicking = Terms {
+        on_lost: Some(Arc::new(|_| panic!("a user's mistake"))),
+        ..terms()
+    };
+    let leases = [fixture.lease("a", &panicking), fixture.lease("b", &counting(&reports))];
+    let kept = fixture.lease("c", &terms());
+    let _tickets: Vec<_> = leases
+        .iter()
+        .chain([&kept])
+        .map(|lease| fixture.keeper.watch(lease))
+        .collect();
+    for lease in &leases {
+        fixture.store.memory.release(&lease.hold, COMMAND).unwrap();
+    }
+    fixture.pass(3 * LENGTH);
+    fixture.keeper.shared.reporter.close(COMMAND);
+    assert_eq!(reports.load(Ordering::SeqCst), 1);
+    assert!(kept.check().is_ok());
+}
