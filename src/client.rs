@@ -1,6 +1,11 @@
 //! The client: one server, its connections and its background work.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    panic::{RefUnwindSafe, UnwindSafe},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
     ClientBuilder, Error, Lock, clock::Clock, fork::ProcessBound, keys::Keyspace, lease::Keeper, store::Store,
@@ -75,6 +80,10 @@ impl Client {
         self.core.get()
     }
 }
+
+// No user code runs while anything inside is half changed, so a panic in it leaves nothing broken.
+impl UnwindSafe for Client {}
+impl RefUnwindSafe for Client {}
 
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,6 +1,11 @@
 //! The guard: a hold, from its grant to its release.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    panic::{RefUnwindSafe, UnwindSafe},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
     Error, LostReason,
@@ -218,6 +223,10 @@ impl Held {
         }
     }
 }
+
+// No user code runs while anything inside is half changed, so a panic in it leaves nothing broken.
+impl UnwindSafe for Guard {}
+impl RefUnwindSafe for Guard {}
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

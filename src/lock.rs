@@ -1,6 +1,11 @@
 //! The lock: its settings, and the ways to take it.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    panic::{RefUnwindSafe, UnwindSafe},
+    sync::Arc,
+    time::Duration,
+};
 
 use crate::{
     Client, Error, Guard, Lost, Wait,
@@ -221,6 +226,10 @@ impl Lock {
         Ok(())
     }
 }
+
+// No user code runs while anything inside is half changed, so a panic in it leaves nothing broken.
+impl UnwindSafe for Lock {}
+impl RefUnwindSafe for Lock {}
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

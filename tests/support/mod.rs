@@ -1,0 +1,17 @@
+//! What the integration tests share: a real server of their own, a proxy that misbehaves on cue,
+//! and waiting for a condition. A test binary takes it in with `mod support;`.
+//!
+//! A test that forks must leave its child by `_exit`: the child would otherwise drop the parent's
+//! server and wait for threads that it does not have.
+
+// Every test binary compiles this module for itself, and each needs only a part of it.
+#![allow(dead_code, unused_imports)]
+
+mod port;
+mod proxy;
+mod server;
+mod wait;
+
+pub use proxy::{Fault, FaultHandle, Proxy, is_acquire, is_release, is_renew};
+pub use server::{Server, shared};
+pub use wait::wait_until;

@@ -1,0 +1,251 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Proxy;
+
+/// What happens to a command.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    /// The server runs it; the reply is never seen, and the connection stays open and silent until
+    /// the client closes it.
+    SwallowReply,
+    /// The server runs it; the client's connection is closed without a reply.
+    CutAfter,
+    /// The client's connection is closed and the server never sees the command.
+    CutBefore,
+    /// The server runs it; the reply comes that much later.
+    DelayReply(Duration),
+    /// It is kept from the server until `release_held`, even if its client has left by then: what a
+    /// stalled server does. What follows on the same connection waits behind it.
+    HoldRequest,
+}
+
+type Predicate = Box<dyn Fn(&[Vec<u8>]) -> bool + Send + Sync>;
+
+/// A rule in the making, from [`Proxy::on`]: for the first command that matches, unless told
+/// otherwise.
+#[must_use = "a rule begins with `apply` or `watch`"]
+pub struct RuleBuilder<'a> {
+    proxy: &'a Proxy,
+    predicate: Predicate,
+    which: Which,
+}
+
+#[derive(Clone, Copy)]
+enum Which {
+    /// Counted from 1.
+    Nth(usize),
+    Every,
+}
+
+impl<'a> RuleBuilder<'a> {
+    pub(super) fn new(proxy: &'a Proxy, predicate: Predicate) -> Self {
+        Self {
+            proxy,
+            predicate,
+            which: Which::Nth(1),
+        }
+    }
+
+    /// For the `nth` command that matches from now on, counted from 1, and no other.
+    pub fn nth(mut self, nth: usize) -> Self {
+        assert!(nth > 0, "the first command is number 1");
+        self.which = Which::Nth(nth);
+        self
+    }
+
+    /// For every command that matches from now on.
+    pub fn every(mut self) -> Self {
+        self.which = Which::Every;
+        self
+    }
+
+    /// Has the fault strike. It stays in force without its handle.
+    pub fn apply(self, fault: Fault) -> FaultHandle {
+        let which = self.which;
+        self.add(Some((which, fault)))
+    }
+
+    /// Only counts.
+    pub fn watch(self) -> FaultHandle {
+        self.add(None)
+    }
+
+    fn add(self, fault: Option<(Which, Fault)>) -> FaultHandle {
+        let rule = self.proxy.add_rule(Rule {
+            predicate: self.predicate,
+            fault,
+            progress: Mutex::default(),
+            changed: Condvar::new(),
+        });
+        FaultHandle { rule }
+    }
+}
+
+/// What became of a rule.
+pub struct FaultHandle {
+    rule: Arc<Rule>,
+}
+
+impl FaultHandle {
+    /// How many commands have matched.
+    pub fn seen(&self) -> usize {
+        self.rule.progress.lock().seen
+    }
+
+    /// How many commands the fault has struck.
+    pub fn hits(&self) -> usize {
+        self.rule.progress.lock().hits
+    }
+
+    /// Waits until the fault has struck: the server has run the command, or it is kept from it, and
+    /// the client's connection is closed if it was to be. Panics after `within`.
+    #[track_caller]
+    pub fn wait_hit(&self, within: Duration) {
+        self.wait_hits(1, within);
+    }
+
+    /// Waits until the fault has struck so many times. Panics after `within`.
+    #[track_caller]
+    pub fn wait_hits(&self, hits: usize, within: Duration) {
+        self.wait_for("the fault to strike", within, |progress| progress.hits >= hits);
+    }
+
+    /// Waits until so many commands have matched. Panics after `within`.
+    #[track_caller]
+    pub fn wait_seen(&self, seen: usize, within: Duration) {
+        self.wait_for("commands to come", within, |progress| progress.seen >= seen);
+    }
+
+    /// No further command is struck or counted.
+    pub fn end(&self) {
+        self.rule.progress.lock().ended = true;
+    }
+
+    #[track_caller]
+    fn wait_for(&self, what: &str, within: Duration, done: impl Fn(&Progress) -> bool) {
+        let mut progress = self.rule.progress.lock();
+        let waits = |progress: &mut Progress| !done(progress);
+        let waited = self.rule.changed.wait_while_for(&mut progress, waits, within);
+        assert!(
+            !waited.timed_out() || done(&progress),
+            "gave up after {within:?} waiting for {what}; {progress:?}"
+        );
+    }
+}
+
+pub(super) struct Rule {
+    predicate: Predicate,
+    fault: Option<(Which, Fault)>,
+    progress: Mutex<Progress>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    seen: usize,
+    /// Commands that the fault has been promised to, struck or not yet.
+    claimed: usize,
+    hits: usize,
+    ended: bool,
+}
+
+impl Rule {
+    /// Counts a command that matches. `None` if the rule has ended, else the fault that is due.
+    fn count(&self, may_strike: bool) -> Option<Option<Fault>> {
+        let mut progress = self.progress.lock();
+        if progress.ended {
+            return None;
+        }
+        progress.seen += 1;
+        self.changed.notify_all();
+        let due = self.fault.and_then(|(which, fault)| match which {
+            // Not just the nth: a command that turns out not to count gives its turn back.
+            Which::Nth(nth) => (progress.claimed == 0 && progress.seen >= nth).then_some(fault),
+            Which::Every => Some(fault),
+        });
+        let due = due.filter(|_| may_strike);
+        progress.claimed += usize::from(due.is_some());
+        Some(due)
+    }
+}
+
+/// The rules that one command matches, and the fault that is to strike it.
+pub(super) struct Matches {
+    rules: Vec<Arc<Rule>>,
+    striking: Option<(Arc<Rule>, Fault)>,
+}
+
+impl Matches {
+    /// Counts a command for all rules that it matches; the oldest whose fault is due strikes.
+    pub(super) fn of(rules: Vec<Arc<Rule>>, args: &[Vec<u8>]) -> Self {
+        let mut matches = Self {
+            rules: Vec::new(),
+            striking: None,
+        };
+        for rule in rules {
+            if !(rule.predicate)(args) {
+                continue;
+            }
+            let Some(due) = rule.count(matches.striking.is_none()) else {
+                continue;
+            };
+            if let Some(fault) = due {
+                matches.striking = Some((Arc::clone(&rule), fault));
+            }
+            matches.rules.push(rule);
+        }
+        matches
+    }
+
+    pub(super) fn fault(&self) -> Option<Fault> {
+        self.striking.as_ref().map(|(_, fault)| *fault)
+    }
+
+    /// Tells that the fault has struck.
+    pub(super) fn hit(&self) {
+        if let Some((rule, _)) = &self.striking {
+            rule.progress.lock().hits += 1;
+            rule.changed.notify_all();
+        }
+    }
+
+    /// The command turned out to do nothing: it does not count.
+    pub(super) fn take_back(self) {
+        for rule in &self.rules {
+            rule.progress.lock().seen -= 1;
+        }
+        if let Some((rule, _)) = &self.striking {
+            rule.progress.lock().claimed -= 1;
+        }
+    }
+}
+
+/// Whether a command is redlatch's acquire: a script with two keys.
+pub fn is_acquire(args: &[Vec<u8>]) -> bool {
+    script_shape(args).is_some_and(|(keys, _)| keys == 2)
+}
+
+/// Whether a command is redlatch's renewal: a script with one key, the token and the lease.
+pub fn is_renew(args: &[Vec<u8>]) -> bool {
+    script_shape(args) == Some((1, 2))
+}
+
+/// Whether a command is redlatch's release: a script with one key and the token.
+pub fn is_release(args: &[Vec<u8>]) -> bool {
+    script_shape(args) == Some((1, 1))
+}
+
+/// How many keys and how many other arguments a script is called with.
+fn script_shape(args: &[Vec<u8>]) -> Option<(usize, usize)> {
+    let [name, _script, keys, rest @ ..] = args else {
+        return None;
+    };
+    if !name.eq_ignore_ascii_case(b"EVALSHA") && !name.eq_ignore_ascii_case(b"EVAL") {
+        return None;
+    }
+    let keys: usize = std::str::from_utf8(keys).ok()?.parse().ok()?;
+    Some((keys, rest.len().checked_sub(keys)?))
+}
