@@ -54,7 +54,7 @@ impl ClientBuilder {
     }
 
     /// Sets how many requests may be under way at once, each on a connection of its own; the background work has one
-    /// more. Connections are opened when needed and closed after five idle minutes. Defaults to 10.
+    /// more. Connections are opened when needed. Defaults to 10.
     pub fn pool_size(mut self, pool_size: u32) -> Self {
         self.pool_size = pool_size;
         self

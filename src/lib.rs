@@ -13,6 +13,7 @@ mod keys;
 mod lease;
 mod lock;
 mod store;
+mod sync;
 mod wait;
 mod waiting;
 

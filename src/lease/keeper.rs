@@ -6,8 +6,6 @@ mod tests;
 
 use std::{sync::Arc, time::Duration};
 
-use parking_lot::{Condvar, Mutex};
-
 use self::reporter::Reporter;
 use super::{
     Due, Lease, LostReason,
@@ -19,6 +17,7 @@ use crate::{
     background::Background,
     clock::{Clock, Moment},
     store::{Chore, Failure, Found, Hold, Store, Upkeep},
+    sync::{Condvar, Mutex},
 };
 
 /// How many chores go out at once.
@@ -78,7 +77,7 @@ impl Keeper {
                 command_timeout,
                 phase: Duration::from_secs(1).mul_f64(fastrand::f64()),
                 agenda: Mutex::default(),
-                changed: Condvar::new(),
+                changed: Condvar::default(),
                 reporter: Reporter::default(),
             }),
             thread: Mutex::new(None),
@@ -130,7 +129,8 @@ impl Drop for Keeper {
         self.shared.agenda.lock().closing = true;
         self.shared.changed.notify_all();
         let bound = self.shared.command_timeout * 2;
-        if let Some(thread) = self.thread.get_mut().take() {
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread {
             thread.join_within(bound);
         }
         self.shared.reporter.close(bound);
@@ -156,7 +156,7 @@ impl Shared {
                 return true;
             }
             agenda.asleep_until = Some(next);
-            self.changed.wait_for(&mut agenda, now.until(next));
+            agenda = self.changed.wait_for(agenda, now.until(next));
             agenda.asleep_until = None;
         }
         false

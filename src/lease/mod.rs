@@ -7,8 +7,6 @@ mod schedule;
 
 use std::{sync::Arc, time::Duration};
 
-use parking_lot::{Condvar, Mutex};
-
 pub use self::lost::{Lost, LostReason};
 pub(crate) use self::{
     janitor::Doubt,
@@ -17,6 +15,7 @@ pub(crate) use self::{
 use crate::{
     clock::{Clock, Moment},
     store::Hold,
+    sync::{Condvar, Mutex},
 };
 
 /// What a lease loses to clocks that do not run alike: 1 % of its length and 2 ms.
@@ -124,7 +123,7 @@ impl Lease {
                 longest_asked: length,
                 on_lost: terms.on_lost.clone(),
             }),
-            ended: Condvar::new(),
+            ended: Condvar::default(),
         }
     }
 
@@ -158,7 +157,7 @@ impl Lease {
                 return false;
             }
             let wake = deadline.min(state.valid_until);
-            self.ended.wait_for(&mut state, now.until(wake));
+            state = self.ended.wait_for(state, now.until(wake));
         }
     }
 

@@ -2,10 +2,11 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use parking_lot::Mutex;
-
 use super::{Acquired, Because, Chore, Failure, Found, Hold, Store, Upkeep, memory::MemoryStore};
-use crate::clock::{Clock, ManualClock, Moment};
+use crate::{
+    clock::{Clock, ManualClock, Moment},
+    sync::Mutex,
+};
 
 /// What happens to a request.
 #[derive(Clone, Copy, Debug)]

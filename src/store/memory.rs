@@ -7,10 +7,11 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use parking_lot::Mutex;
-
 use super::{Acquired, Chore, Failure, Found, Hold, Store, Upkeep, millis_rounded_up};
-use crate::clock::{Clock, Moment};
+use crate::{
+    clock::{Clock, Moment},
+    sync::Mutex,
+};
 
 /// Grants in this process's memory.
 #[derive(Clone)]

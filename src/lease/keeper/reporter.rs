@@ -6,11 +6,10 @@ use std::{
     time::Duration,
 };
 
-use parking_lot::Mutex;
-
 use crate::{
     background::Background,
     lease::{Lost, OnLost},
+    sync::Mutex,
 };
 
 type Report = (Lost, OnLost);

@@ -1,35 +1,31 @@
 //! One Redis or Valkey server: pooled connections, Lua scripts.
 
 mod connection;
+mod pool;
 mod reply;
 mod script;
 
 use std::{
-    convert::Infallible,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use r2d2::{ManageConnection, NopErrorHandler};
 use redis::{ConnectionInfo, IntoConnectionInfo, Value};
-use scheduled_thread_pool::ScheduledThreadPool;
 
 use self::{
     connection::{Connection, Opener},
+    pool::Pool,
     script::{Call, Scripts},
 };
-use super::{Acquired, Because, Chore, Failure, Found, Hold, Store, Upkeep, millis_rounded_up};
+use super::{Acquired, Chore, Failure, Found, Hold, Store, Upkeep, millis_rounded_up};
 use crate::{Error, keys};
 
 /// How long a fencing counter stays after the last grant of its name. The server's clock alone keeps tokens
 /// rising; the counter bridges a clock that was stepped back, so it has to outlive such a step.
 const FENCING_TTL: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 
-/// Connections that nobody needed for so long are closed.
-const IDLE_TIMEOUT: Duration = Duration::from_secs(5 * 60);
-
 pub(crate) struct RedisStore {
-    pool: r2d2::Pool<Manager>,
+    pool: Pool,
     opener: Arc<Opener>,
     scripts: Arc<Scripts>,
 }
@@ -37,22 +33,8 @@ pub(crate) struct RedisStore {
 impl RedisStore {
     pub(crate) fn new(url: &str, pool_size: u32, connect_timeout: Duration) -> Result<Self, Error> {
         let opener = Arc::new(Opener::new(parse(url)?, connect_timeout));
-        let pool = r2d2::Pool::builder()
-            .max_size(pool_size)
-            .min_idle(Some(0))
-            .max_lifetime(None)
-            .idle_timeout(Some(IDLE_TIMEOUT))
-            .test_on_check_out(false)
-            .error_handler(Box::new(NopErrorHandler))
-            .thread_pool(Arc::new(
-                ScheduledThreadPool::builder()
-                    .num_threads(1)
-                    .thread_name_pattern("redlatch-pool")
-                    .build(),
-            ))
-            .build_unchecked(Manager(opener.clone()));
         Ok(Self {
-            pool,
+            pool: Pool::new(opener.clone(), pool_size),
             opener,
             scripts: Arc::new(Scripts::new()),
         })
@@ -61,12 +43,7 @@ impl RedisStore {
     /// Runs one script on a pooled connection; all of it, from check-out to reply, within `timeout`.
     fn call(&self, call: Call, timeout: Duration) -> Result<Value, Failure> {
         let deadline = Instant::now() + timeout;
-        let mut connection = self.pool.get_timeout(timeout).map_err(|_| {
-            Failure::Unreachable(Box::new(Because(format!(
-                "all {} connections of the pool were in use for {timeout:?}",
-                self.pool.max_size()
-            ))))
-        })?;
+        let mut connection = self.pool.check_out(deadline)?;
         let mut replies = script::run(&mut connection, &[call], deadline)?;
         Ok(replies.remove(0))
     }
@@ -132,27 +109,6 @@ impl Upkeep for Line {
             .collect();
         let replies = script::run(&mut self.connection, &calls, Instant::now() + timeout)?;
         Ok(replies.into_iter().map(reply::found).collect())
-    }
-}
-
-/// Hands r2d2 connections that are not open yet: the thread that uses one first opens it, so that it learns a
-/// refusal at once and with its cause, and its own deadline holds.
-struct Manager(Arc<Opener>);
-
-impl ManageConnection for Manager {
-    type Connection = Connection;
-    type Error = Infallible;
-
-    fn connect(&self) -> Result<Connection, Self::Error> {
-        Ok(Connection::closed(self.0.clone()))
-    }
-
-    fn is_valid(&self, _: &mut Connection) -> Result<(), Self::Error> {
-        Ok(())
-    }
-
-    fn has_broken(&self, connection: &mut Connection) -> bool {
-        !connection.is_open()
     }
 }
 

@@ -1,0 +1,158 @@
+//! What happens to locks when something happens to the processes that hold them: killed, stopped, forked.
+//!
+//! This program is also the process that holds them: see `worker`.
+
+#[path = "../support/mod.rs"]
+mod support;
+mod worker;
+
+use std::{
+    process::ExitCode,
+    sync::Arc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use libtest_mimic::{Arguments, Trial};
+use redlatch::{Client, Lock};
+use support::{Server, wait_until};
+use worker::Worker;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn main() -> ExitCode {
+    if let Some(url) = worker::url() {
+        worker::run(&url);
+        return ExitCode::SUCCESS;
+    }
+    macro_rules! trials {
+        ($($scenario:ident)*) => {
+            vec![$(Trial::test(stringify!($scenario), || {
+                $scenario(&Corner::new(stringify!($scenario)));
+                Ok(())
+            })),*]
+        };
+    }
+    let trials = trials! {
+        a_killed_holder_frees_the_lock_within_one_lease
+        a_holder_stopped_beyond_its_lease_knows_at_once_that_it_lost_the_lock
+        processes_exclude_one_another_and_see_rising_tokens
+        a_forked_child_cannot_touch_its_parents_lock
+        a_forked_child_of_a_busy_parent_never_hangs
+        a_clients_threads_end_with_its_last_handle
+    };
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// A server, and names that no other test uses.
+struct Corner {
+    server: Arc<Server>,
+    name: &'static str,
+}
+
+impl Corner {
+    fn new(name: &'static str) -> Self {
+        Self {
+            server: support::shared(),
+            name,
+        }
+    }
+
+    fn worker(&self) -> Worker {
+        Worker::start(&self.server.url())
+    }
+
+    fn lock(&self) -> Lock {
+        Client::open(self.server.url()).unwrap().lock(self.name)
+    }
+
+    fn holder(&self) -> Option<String> {
+        let key = format!("lock:{}", self.name);
+        redis::cmd("GET").arg(key).query(&mut self.server.connection()).unwrap()
+    }
+}
+
+fn a_killed_holder_frees_the_lock_within_one_lease(corner: &Corner) {
+    let lease = SECOND * 2;
+    let mut worker = corner.worker();
+    let start = Instant::now();
+    let fencing_token = worker.acquire(corner.name, lease);
+    // Long enough for a renewal.
+    thread::sleep(lease / 2);
+    assert!(corner.lock().try_acquire().unwrap().is_none());
+    let killed = Instant::now();
+    worker.signal(libc::SIGKILL);
+    let guard = corner.lock().acquire_timeout(lease * 10).unwrap();
+    assert!(killed.elapsed() <= lease + SECOND, "{:?}", killed.elapsed());
+    assert!(start.elapsed() >= lease);
+    assert!(guard.fencing_token() > fencing_token);
+}
+
+fn a_holder_stopped_beyond_its_lease_knows_at_once_that_it_lost_the_lock(corner: &Corner) {
+    let mut worker = corner.worker();
+    let fencing_token = worker.acquire(corner.name, SECOND);
+    assert_eq!(worker.ask("is_held"), "true");
+    worker.signal(libc::SIGSTOP);
+    let guard = corner.lock().acquire_timeout(SECOND * 20).unwrap();
+    assert!(guard.fencing_token() > fencing_token);
+    // Asked for while it is stopped, so that it is the first thing that it does.
+    worker.send("is_held");
+    worker.signal(libc::SIGCONT);
+    assert_eq!(worker.receive(), "false");
+    assert_eq!(worker.ask("release"), "lost");
+    guard.check().unwrap();
+    assert_eq!(corner.holder().as_deref(), Some(guard.token()));
+    guard.release().unwrap();
+}
+
+fn processes_exclude_one_another_and_see_rising_tokens(corner: &Corner) {
+    let mut workers: Vec<Worker> = (0..4).map(|_| corner.worker()).collect();
+    for worker in &mut workers {
+        worker.send(&format!("count {} 25", corner.name));
+    }
+    for worker in &mut workers {
+        assert_eq!(worker.receive(), "counted");
+    }
+    let mut connection = corner.server.connection();
+    let count: u64 = redis::cmd("GET")
+        .arg(worker::counter(corner.name))
+        .query(&mut connection)
+        .unwrap();
+    assert_eq!(count, 100, "an update was lost");
+    let tokens: Vec<u64> = redis::cmd("LRANGE")
+        .arg(worker::tokens(corner.name))
+        .arg(0)
+        .arg(-1)
+        .query(&mut connection)
+        .unwrap();
+    assert_eq!(tokens.len(), 100);
+    assert!(tokens.is_sorted_by(|earlier, later| earlier < later));
+}
+
+fn a_forked_child_cannot_touch_its_parents_lock(corner: &Corner) {
+    let mut worker = corner.worker();
+    worker.acquire(corner.name, SECOND);
+    let before = corner.holder();
+    assert_eq!(worker.ask(&format!("fork {}", corner.name)), "child 0");
+    // The parent goes on as if nothing had been: its lock is held, and renewed.
+    wait_until("some leases to pass", SECOND * 20, {
+        let start = Instant::now();
+        move || start.elapsed() > SECOND * 2
+    });
+    assert_eq!(corner.holder(), before);
+    assert_eq!(worker.ask("is_held"), "true");
+    assert_eq!(worker.ask("release"), "released");
+    assert_eq!(corner.holder(), None);
+}
+
+fn a_forked_child_of_a_busy_parent_never_hangs(corner: &Corner) {
+    let mut worker = corner.worker();
+    assert_eq!(worker.ask(&format!("fork-busily {} 40", corner.name)), "children 40");
+}
+
+fn a_clients_threads_end_with_its_last_handle(corner: &Corner) {
+    if cfg!(target_os = "linux") {
+        let mut worker = corner.worker();
+        assert_eq!(worker.ask(&format!("threads {}", corner.name)), "ended");
+    }
+}

@@ -1,0 +1,269 @@
+//! A process that holds locks: this program again, told what to do line by line.
+
+use std::{
+    env, fs,
+    io::{self, BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use redlatch::{Client, Error, Guard};
+
+use crate::support::wait_until;
+
+/// Names the server to a program that is to be a worker.
+const URL: &str = "REDLATCH_WORKER_URL";
+
+/// How long anything in a forked child may take before it counts as hanging.
+const CHILD: Duration = Duration::from_secs(20);
+
+/// The test's end of a worker.
+pub struct Worker {
+    process: Child,
+    orders: ChildStdin,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Worker {
+    pub fn start(url: &str) -> Self {
+        let mut process = Command::new(env::current_exe().unwrap())
+            .env(URL, url)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let orders = process.stdin.take().unwrap();
+        let answers = BufReader::new(process.stdout.take().unwrap());
+        Self {
+            process,
+            orders,
+            answers,
+        }
+    }
+
+    pub fn send(&mut self, order: &str) {
+        writeln!(self.orders, "{order}").unwrap();
+    }
+
+    pub fn receive(&mut self) -> String {
+        let mut answer = String::new();
+        self.answers.read_line(&mut answer).unwrap();
+        assert!(answer.ends_with('\n'), "the worker died: {answer:?}");
+        answer.trim_end().to_owned()
+    }
+
+    pub fn ask(&mut self, order: &str) -> String {
+        self.send(order);
+        self.receive()
+    }
+
+    /// Has the worker take the lock; returns its fencing token.
+    pub fn acquire(&mut self, name: &str, lease: Duration) -> u64 {
+        self.ask(&format!("acquire {name} {}", lease.as_millis()))
+            .parse()
+            .unwrap()
+    }
+
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: kill() takes two numbers; the process is our child and not yet waited for.
+        assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have been killed already, or be stopped.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// The server to work on, if this process is a worker.
+pub fn url() -> Option<String> {
+    env::var(URL).ok()
+}
+
+/// Where `count` counts.
+pub fn counter(name: &str) -> String {
+    format!("count:{name}")
+}
+
+/// Where `count` notes its fencing tokens.
+pub fn tokens(name: &str) -> String {
+    format!("tokens:{name}")
+}
+
+/// Does what it is told until its orders end.
+pub fn run(url: &str) {
+    let client = Client::open(url).unwrap();
+    let mut held = None;
+    for order in io::stdin().lines() {
+        let order = order.unwrap();
+        let words: Vec<&str> = order.split(' ').collect();
+        let answer = match words[..] {
+            ["acquire", name, lease] => {
+                let lease = Duration::from_millis(lease.parse().unwrap());
+                let guard = client.lock(name).lease(lease).acquire().unwrap();
+                let fencing_token = guard.fencing_token();
+                held = Some(guard);
+                fencing_token.to_string()
+            }
+            ["is_held"] => held.as_ref().is_some_and(Guard::is_held).to_string(),
+            ["release"] => match held.take().unwrap().release() {
+                Ok(()) => "released".into(),
+                Err(Error::Lost(_)) => "lost".into(),
+                Err(error) => error.to_string(),
+            },
+            ["count", name, times] => {
+                count(&client, url, name, times.parse().unwrap());
+                "counted".into()
+            }
+            ["fork", name] => {
+                let guard = client.lock(format!("{name}-dropped")).acquire().unwrap();
+                format!(
+                    "child {}",
+                    in_child(|| inert_in_child(&client, url, held.as_ref().unwrap(), guard, name))
+                )
+            }
+            ["fork-busily", name, times] => {
+                format!("children {}", fork_busily(&client, url, name, times.parse().unwrap()))
+            }
+            ["threads", name] => {
+                threads_end(url, name);
+                "ended".into()
+            }
+            _ => panic!("unknown order {order:?}"),
+        };
+        println!("{answer}");
+    }
+}
+
+/// Counts as nobody should without a lock: reads, and then writes.
+fn count(client: &Client, url: &str, name: &str, times: u32) {
+    let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+    for _ in 0..times {
+        let counted = client.lock(name).with_guard(|guard| {
+            let before: Option<u64> = redis::cmd("GET").arg(counter(name)).query(&mut connection).unwrap();
+            thread::yield_now();
+            redis::pipe()
+                .set(counter(name), before.unwrap_or(0) + 1)
+                .rpush(tokens(name), guard.fencing_token())
+                .exec(&mut connection)
+                .unwrap();
+        });
+        counted.unwrap();
+    }
+}
+
+/// Runs `check` in a forked child; returns the child's exit code, or -1 if it hangs or dies otherwise.
+fn in_child(check: impl FnOnce()) -> i32 {
+    // SAFETY: the child only runs `check`, which uses nothing that a thread of the parent may have left locked but
+    // what redlatch promises to leave alone and the allocator, which glibc unlocks; it leaves by _exit.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check)).is_ok();
+        // SAFETY: ends the child at once, without running what belongs to the parent.
+        unsafe { libc::_exit(if passed { 0 } else { 1 }) }
+    }
+    let (deadline, mut status) = (Instant::now() + CHILD, 0);
+    loop {
+        // SAFETY: `child` is our child and not yet waited for; `status` outlives the call.
+        match unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } {
+            0 if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
+            0 => {
+                // SAFETY: as above; the child is killed, then waited for.
+                unsafe {
+                    libc::kill(child, libc::SIGKILL);
+                    libc::waitpid(child, &mut status, 0);
+                }
+                return -1;
+            }
+            _ if libc::WIFEXITED(status) => return libc::WEXITSTATUS(status),
+            _ => return -1,
+        }
+    }
+}
+
+/// What a child sees of its parent's handles.
+fn inert_in_child(client: &Client, url: &str, shared: &Guard, owned: Guard, name: &str) {
+    for guard in [shared, &owned] {
+        assert!(!guard.is_held());
+        assert_eq!(guard.remaining(), Duration::ZERO);
+        assert!(guard.wait_lost(Duration::from_secs(3600)));
+        assert!(matches!(guard.check(), Err(Error::Forked)));
+        assert!(matches!(guard.extend(Duration::from_secs(60)), Err(Error::Forked)));
+        assert!(guard.fencing_token() > 0 && !guard.token().is_empty());
+        let _ = format!("{guard:?}");
+    }
+    drop(owned);
+    let lock = client.lock(name);
+    assert!(matches!(lock.acquire(), Err(Error::Forked)));
+    assert!(matches!(lock.try_acquire(), Err(Error::Forked)));
+    assert!(matches!(
+        lock.with_lock(|| unreachable!("in the child")),
+        Err::<(), _>(Error::Forked)
+    ));
+    drop(lock);
+
+    // A client of its own works, and finds the parent's locks held.
+    let own = Client::open(url).unwrap();
+    assert!(own.lock(name).try_acquire().unwrap().is_none());
+    let forked = own.lock(format!("{name}-{}", std::process::id()));
+    forked.with_lock(|| ()).unwrap();
+    let memory = Client::open("memory://fork").unwrap();
+    memory.lock(name).with_lock(|| ()).unwrap();
+}
+
+/// Forks again and again while other threads are in the middle of everything; returns how many children ended well.
+fn fork_busily(client: &Client, url: &str, name: &str, times: u32) -> u32 {
+    let done = AtomicBool::new(false);
+    let memory = Client::open("memory://fork").unwrap();
+    let shared = client.lock(name).lease(Duration::from_millis(300)).acquire().unwrap();
+    thread::scope(|scope| {
+        for thread in 0..3 {
+            let (locks, done, shared) = (
+                [client.lock(format!("{name}-{thread}")), memory.lock("x")],
+                &done,
+                &shared,
+            );
+            scope.spawn(move || {
+                while !done.load(Ordering::SeqCst) {
+                    locks.iter().for_each(|lock| lock.with_lock(|| ()).unwrap());
+                    (0..100).for_each(|_| assert!(shared.is_held()));
+                }
+            });
+        }
+        let ended_well = (0..times)
+            .filter(|round| {
+                let guard = client.lock(format!("{name}-owned-{round}")).acquire().unwrap();
+                in_child(|| inert_in_child(client, url, &shared, guard, name)) == 0
+            })
+            .count();
+        done.store(true, Ordering::SeqCst);
+        ended_well as u32
+    })
+}
+
+/// Takes clients through their lives; returns once the only thread left is this one.
+fn threads_end(url: &str, name: &str) {
+    let threads = || fs::read_dir("/proc/self/task").unwrap().count();
+    wait_until("the threads of the worker's own client", CHILD, || threads() <= 2);
+    let before = threads();
+    let lock = |n: usize| Client::open(url).unwrap().lock(format!("{name}-{n}"));
+    let guards: Vec<Guard> = (0..10)
+        .map(|n| {
+            lock(n)
+                .on_lost(|_| ())
+                .max_hold(Duration::from_millis(200))
+                .acquire()
+                .unwrap()
+        })
+        .collect();
+    assert!(threads() >= before + 10);
+    guards.iter().for_each(|guard| assert!(guard.wait_lost(CHILD)));
+    drop(guards);
+    wait_until("the threads to end", CHILD, || threads() == before);
+}
