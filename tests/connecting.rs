@@ -11,7 +11,7 @@ use std::{
 };
 
 use redlatch::{Client, Error};
-use support::{Server, wait_until};
+use support::{Proxy, Server, wait_until};
 
 const SECOND: Duration = Duration::from_secs(1);
 const SECRET: &str = "correcthorsebatterystaple";
@@ -266,6 +266,22 @@ fn a_missing_permission_is_refused_at_once_and_changes_nothing() {
             .unwrap();
         assert!(!held);
     }
+}
+
+#[test]
+fn an_uncontended_acquire_and_release_are_two_commands() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let all = proxy.on(|_| true).watch();
+    let lock = Client::open(proxy.url()).unwrap().lock("x");
+    // At first the server has to be given the two scripts; each is asked for in vain, then sent.
+    lock.acquire().unwrap().release().unwrap();
+    assert_eq!(server.command_calls("eval"), 2);
+    let first = all.seen();
+    for _ in 0..100 {
+        lock.acquire().unwrap().release().unwrap();
+    }
+    assert_eq!(all.seen() - first, 200);
 }
 
 #[test]

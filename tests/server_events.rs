@@ -571,30 +571,6 @@ fn a_server_out_of_memory_is_waited_for() {
 }
 
 #[test]
-fn an_uncontended_acquire_and_release_are_two_commands() {
-    let server = Server::start();
-    let lock = client(&server).lock("x");
-    // The first use of a connection and of the scripts is not counted.
-    lock.acquire().unwrap().release().unwrap();
-    run(&server, "CONFIG RESETSTAT");
-    for _ in 0..100 {
-        lock.acquire().unwrap().release().unwrap();
-    }
-    assert_eq!(server.command_calls("evalsha"), 200);
-    for other in [
-        "ping",
-        "eval",
-        "script|load",
-        "select",
-        "auth",
-        "client|setinfo",
-        "hello",
-    ] {
-        assert_eq!(server.command_calls(other), 0, "{other}");
-    }
-}
-
-#[test]
 fn what_stays_on_the_server_is_the_counter_and_it_expires() {
     let server = Server::start();
     client(&server).lock("x").acquire().unwrap().release().unwrap();
