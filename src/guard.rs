@@ -176,7 +176,7 @@ impl Held {
             _ => self.delete_key(budget),
         };
         let now = core.clock.now();
-        if matches!(outcome, Err(Error::Unconfirmed(_))) || self.doubt.may_still_run(lease.longest_asked(), now) {
+        if matches!(outcome, Err(Error::Unconfirmed(_))) || self.doubt.may_still_run(now) {
             core.keeper.clean_up(&lease.hold, self.doubt, lease.longest_asked());
         }
         core.keeper.report(lease);

@@ -72,7 +72,7 @@ pub(crate) fn acquire(
                 None
             }
             Err(failure) => {
-                doubt.add(sent, &failure);
+                doubt.add(sent, length, &failure);
                 unanswered = matches!(failure, Failure::Unanswered(_));
                 // Nothing but silence so far: that is not a wait, and is told at once.
                 let out_of_reach = matches!(failure, Failure::Unreachable(_)) && !in_touch;
@@ -214,7 +214,7 @@ mod tests {
                 let seen = store.seen();
                 assert_eq!(seen.len(), 2);
                 assert_eq!(seen[0].token, seen[1].token);
-                assert!(grant.doubt.may_still_run(LEASE, store.clock.now()));
+                assert!(grant.doubt.may_still_run(store.clock.now()));
             }
         }
     }

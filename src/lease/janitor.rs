@@ -12,16 +12,17 @@ use crate::{
 pub(crate) struct Doubt {
     /// An attempt may have been granted without our knowing.
     may_stand: bool,
-    /// When the last attempt was sent that got no answer: a stalled server may still run it.
-    unanswered: Option<Moment>,
+    /// Until when an attempt that got no answer may still run: one lease after it was sent. A command sent to a stalled
+    /// server can run after its client has closed; one lease later nobody is surprised any more by what it leaves.
+    may_run_until: Option<Moment>,
 }
 
 impl Doubt {
-    /// Takes in the failure of an attempt that was sent at `sent`.
-    pub(crate) fn add(&mut self, sent: Moment, failure: &Failure) {
+    /// Takes in the failure of an attempt that was sent at `sent` and asked for a lease of `length`.
+    pub(crate) fn add(&mut self, sent: Moment, length: Duration, failure: &Failure) {
         self.may_stand |= failure.may_have_run();
         if matches!(failure, Failure::Unanswered(_)) {
-            self.unanswered = Some(sent);
+            self.may_run_until = Some(sent + length);
         }
     }
 
@@ -35,10 +36,9 @@ impl Doubt {
         self.may_stand
     }
 
-    /// Whether an attempt may still run at `now` that asked for a lease of `length`. A command sent to a stalled
-    /// server can run after its client has closed; one lease later nobody is surprised any more by what it leaves.
-    pub(crate) fn may_still_run(&self, length: Duration, now: Moment) -> bool {
-        self.unanswered.is_some_and(|sent| now < sent + length)
+    /// Whether an attempt may still run at `now`.
+    pub(crate) fn may_still_run(&self, now: Moment) -> bool {
+        self.may_run_until.is_some_and(|until| now < until)
     }
 }
 
@@ -59,7 +59,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 impl Cleanup {
     /// The cleaning up after a hold whose longest lease so far was `length` and whose last request was sent by `now`.
     pub(super) fn new(hold: Hold, doubt: Doubt, length: Duration, now: Moment) -> Self {
-        let settled_at = doubt.unanswered.map_or(now, |sent| sent + length);
+        let settled_at = doubt.may_run_until.unwrap_or(now);
         Self {
             hold,
             settled_at,
@@ -120,7 +120,7 @@ mod tests {
     fn an_unanswered_attempt_is_watched_for_one_lease() {
         let clock = ManualClock::default();
         let mut doubt = Doubt::default();
-        doubt.add(clock.now(), &unanswered());
+        doubt.add(clock.now(), LEASE, &unanswered());
         let (took, attempts) = run(doubt, &clock, |_| true);
         assert_eq!(took, LEASE);
         assert!((10..30).contains(&attempts), "{attempts}");
@@ -138,12 +138,12 @@ mod tests {
     fn only_what_may_have_run_leaves_a_doubt() {
         let now = ManualClock::default().now();
         let mut doubt = Doubt::default();
-        doubt.add(now, &Failure::Unreachable(Box::new(Because("refused".into()))));
-        doubt.add(now, &Failure::KeyConflict);
+        doubt.add(now, LEASE, &Failure::Unreachable(Box::new(Because("refused".into()))));
+        doubt.add(now, LEASE, &Failure::KeyConflict);
         assert!(!doubt.may_stand());
-        doubt.add(now, &Failure::Unready(Box::new(Because("LOADING".into()))));
-        assert!(doubt.may_stand() && !doubt.may_still_run(LEASE, now));
-        doubt.add(now, &unanswered());
-        assert!(doubt.may_still_run(LEASE, now) && !doubt.may_still_run(LEASE, now + LEASE));
+        doubt.add(now, LEASE, &Failure::Unready(Box::new(Because("LOADING".into()))));
+        assert!(doubt.may_stand() && !doubt.may_still_run(now));
+        doubt.add(now, LEASE, &unanswered());
+        assert!(doubt.may_still_run(now) && !doubt.may_still_run(now + LEASE));
     }
 }

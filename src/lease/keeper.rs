@@ -210,11 +210,15 @@ impl Shared {
         self.agenda.lock().patience.learn(answers.is_ok());
         let mut answers = answers.map(Vec::into_iter).ok();
         for ((id, task), chore) in tasks.into_iter().zip(chores) {
-            let answer = answers.as_mut().and_then(Iterator::next).and_then(Result::ok);
+            let answer = answers.as_mut().and_then(Iterator::next);
             match (task, chore) {
-                (Task::Keep(lease), Chore::Renew(_, length)) => self.after_attempt(id, lease, answer, sent, length),
+                (Task::Keep(lease), Chore::Renew(_, length)) => {
+                    self.after_attempt(id, lease, answer.and_then(Result::ok), sent, length);
+                }
                 (Task::CleanUp(cleanup), _) => {
-                    let next = cleanup.next(answer.is_some(), self.clock.now());
+                    // A server that refuses for good has answered too: asking again would change nothing.
+                    let answered = matches!(answer, Some(Ok(_) | Err(Failure::Refused(_))));
+                    let next = cleanup.next(answered, self.clock.now());
                     let mut agenda = self.agenda.lock();
                     match next {
                         Some((cleanup, due)) => {
