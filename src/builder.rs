@@ -121,7 +121,7 @@ impl ClientBuilder {
                 "this version cannot open `{scheme}://` URLs"
             ))),
             _ => Err(Error::invalid(
-                "the URL cannot be used: its scheme is none of `redis`, `unix` and `memory`",
+                "the URL cannot be used: its scheme is none of `redis`, `valkey`, `unix` and `memory`",
             )),
         }
     }

@@ -52,8 +52,9 @@ pub enum Error {
     #[error("could not use the handle because it belongs to the parent process: open a new client after fork()")]
     Forked,
 
-    /// The server could not be reached. Nothing was sent.
-    #[error("could not reach the server")]
+    /// The server could not be reached, or no connection to it was free in time. The request was not sent; if an attempt
+    /// before it was cut off, what that may have left behind is cleaned up in the background.
+    #[error("could not get a connection to the server")]
     Connection(#[source] Source),
 
     /// The server answered with an error: it is not ready, or it does not permit the request.

@@ -218,7 +218,7 @@ impl Held {
         let first = request(self.core.command_timeout);
         let left = self.core.clock.now().until(end).min(self.core.command_timeout);
         match first {
-            Err(Failure::Unanswered(_)) if !left.is_zero() => (request(left), true),
+            Err(failure) if failure.is_unanswered() && !left.is_zero() => (request(left), true),
             answer => (answer, false),
         }
     }

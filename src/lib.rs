@@ -1,6 +1,81 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
-//! Distributed locks on Redis and Valkey for threaded, blocking programs.
+//! Distributed locks on Redis and Valkey for blocking, threaded programs: leased, renewed in the background, with a
+//! fencing token for every grant. No async runtime.
+//!
+//! # What it guarantees
+//!
+//! A lock is *held* from the return of acquire to the first of these: [`release`](Guard::release) is called, or its
+//! lease ends here, when [`remaining`](Guard::remaining) reaches zero.
+//!
+//! 1. **Exclusion while the lease holds.** At most one [`Guard`] for a name is held at any instant, as long as the
+//!    server keeps its data (no eviction: use `noeviction`; nobody else deletes or overwrites the key) and its clock is
+//!    not stepped.
+//! 2. **The end of a lease is honest.** It is counted on this machine's boot-time clock (which runs on while the
+//!    machine sleeps), from before the request was sent, less 1 % of the lease and 2 ms for drift.
+//!    [`is_held`](Guard::is_held) and [`remaining`](Guard::remaining) do no I/O and turn false and zero at that instant,
+//!    even if this process was paused or the server is gone.
+//! 3. **A crash frees the lock** within one lease. Nothing is written without a TTL.
+//! 4. **Only the owner releases or renews.** A late release never touches another's lock, and a renewal never
+//!    re-creates a key.
+//! 5. **Fencing tokens** rise strictly with every grant of a name, also after `FLUSHALL`, an empty restart, an old
+//!    snapshot or a lossy failover, unless the server's clock also went back past the loss. Where the resource
+//!    [checks them](Guard::fencing_token), a stale holder can do no harm even when the first guarantee is broken.
+//! 6. **No silent loss.** A lost lease is told by the guard, the callback and the release. An operation of unknown
+//!    outcome says so ([`Error::Unconfirmed`]), and what it may have left behind is cleaned up in the background.
+//! 7. **Not promised:** exclusion across a restart or failover that loses the write, or for a process that is paused
+//!    between [`check`](Guard::check) and its write. Fencing is for that. Two texts to read before relying on any such
+//!    lock: Martin Kleppmann, [How to do distributed locking][kleppmann], and Salvatore Sanfilippo,
+//!    [Is Redlock safe?][antirez]
+//!
+//! Size a lease to the slow tail of the work, not the median. Locks taken in different orders can deadlock, and a lock
+//! is not reentrant.
+//!
+//! [kleppmann]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
+//! [antirez]: http://antirez.com/news/101
+//!
+//! # Quick start
+//!
+//! ```
+//! let client = redlatch::Client::open("memory://")?; // in earnest: "redis://127.0.0.1/"
+//! let lock = client.lock("item:42"); // renewed in the background until it is released
+//!
+//! let sum = lock.with_lock(|| 40 + 2)?; // waits for the lock, runs the closure, releases
+//! assert_eq!(sum, 42);
+//!
+//! let guard = lock.acquire()?; // released on drop at the latest
+//! guard.check()?; // before each write: an error once the lock is lost; no I/O
+//! assert!(lock.try_acquire()?.is_none());
+//! guard.release()?; // reports how it went; a drop does not
+//! # Ok::<(), redlatch::Error>(())
+//! ```
+//!
+//! A fixed lease that is never renewed, a bounded wait, and a callback for losses:
+//!
+//! ```
+//! # let client = redlatch::Client::open("memory://")?;
+//! use std::time::Duration;
+//!
+//! let report = client
+//!     .timed_lock("report", Duration::from_secs(30))
+//!     .on_lost(|lost| eprintln!("{lost}"));
+//! match report.acquire_timeout(Duration::from_millis(500)) {
+//!     Ok(guard) => guard.extend(Duration::from_secs(60))?, // ends 60 s from now
+//!     Err(redlatch::Error::Timeout { .. }) => println!("somebody else is at it"),
+//!     Err(error) => return Err(error),
+//! }
+//! # Ok::<(), redlatch::Error>(())
+//! ```
+//!
+//! # Contents
+//!
+//! - [`Client`] and [`ClientBuilder`]: the server, its connections and timeouts.
+//! - [`Lock`]: a name and its settings, with every way to acquire it; [`Wait`]: for how long.
+//! - [`Guard`]: a hold, from grant to release.
+//! - [`Error`]: what went wrong, by what to do next; [`Lost`] and [`LostReason`]: how a lease ended.
+//!
+//! The repository's `README.md` covers operation (timeouts, permissions, outages, fork), `docs/protocol.md` the keys
+//! and scripts, `ARCHITECTURE.md` the inside.
 
 mod background;
 mod builder;
@@ -26,3 +101,8 @@ pub use self::{
     lock::Lock,
     wait::Wait,
 };
+
+/// Compiles the examples of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -32,8 +32,9 @@ pub(crate) struct NotGranted {
 
 /// Acquires `hold`, waiting as `wait` says.
 ///
-/// All attempts carry one token, so one whose answer was lost is simply made again. A server that cannot be reached
-/// ends the acquire at once; after it has answered, failures that pass are ridden out until the deadline. Ends at most one `command_timeout` after the deadline.
+/// All attempts carry one token, so one whose answer was lost is simply made again. A server that cannot be reached, or
+/// hangs up again and again, ends the acquire at once; after it has answered, or while it is merely silent, failures
+/// that pass are ridden out until the deadline. Ends at most one `command_timeout` after the deadline.
 pub(crate) fn acquire(
     store: &dyn Store,
     clock: &dyn Clock,
@@ -53,7 +54,6 @@ pub(crate) fn acquire(
     loop {
         let sent = clock.now();
         let mut free_in = None;
-        let mut unanswered = false;
         let failed = match store.acquire(hold, length, command_timeout.min(sent.until(end))) {
             Ok(Acquired::Granted { fencing_token }) if clock.now() < valid_until(sent, length) => {
                 return Ok(Grant {
@@ -63,21 +63,27 @@ pub(crate) fn acquire(
                 });
             }
             Ok(Acquired::Granted { .. }) => {
+                in_touch = true;
                 doubt.add_late_grant();
                 let why = format!("the grant took longer to arrive than its lease of {length:?} holds");
                 Some(Error::Unconfirmed(Box::new(Because(why))))
             }
             Ok(Acquired::Busy { ttl }) => {
+                in_touch = true;
                 free_in = ttl;
                 None
             }
             Err(failure) => {
                 doubt.add(sent, length, &failure);
-                unanswered = matches!(failure, Failure::Unanswered(_));
-                // Nothing but silence so far: that is not a wait, and is told at once.
-                let out_of_reach = matches!(failure, Failure::Unreachable(_)) && !in_touch;
+                // A connection that had died while it was idle says nothing about the server: ask again at once.
+                if failure.is_unanswered() && !repeated && clock.now() < end {
+                    repeated = true;
+                    continue;
+                }
+                // No wait has begun yet with a server that cannot be reached, or that is none.
+                let stranger = matches!(failure, Failure::Unreachable(_) | Failure::Cut(_)) && !in_touch;
                 in_touch |= matches!(failure, Failure::Unready(_));
-                let hopeless = out_of_reach || !failure.passes();
+                let hopeless = stranger || !failure.passes();
                 let error = failure.into_error(&hold.key);
                 if hopeless {
                     return Err(NotGranted { error, doubt });
@@ -85,13 +91,7 @@ pub(crate) fn acquire(
                 Some(error)
             }
         };
-        in_touch |= failed.is_none();
         let now = clock.now();
-        // A connection that had died while it was idle says nothing about the server: ask again at once.
-        if unanswered && !repeated && now < end {
-            repeated = true;
-            continue;
-        }
         repeated = false;
         if now >= deadline {
             let error = match failed {
@@ -265,6 +265,23 @@ mod tests {
         let refused = take(&store, &hold(), Wait::forever()).unwrap_err();
         assert!(matches!(refused.error, Error::Connection(_)));
         assert!(refused.doubt.may_stand());
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_every_time_is_told_at_once() {
+        let store = FakeStore::new();
+        store.then([Fault::CutBefore; 2]);
+        let refused = take(&store, &hold(), Wait::forever()).unwrap_err();
+        assert!(matches!(refused.error, Error::Unconfirmed(_)));
+        assert!(refused.doubt.may_stand());
+        assert_eq!(store.seen().len(), 2);
+    }
+
+    #[test]
+    fn a_server_that_is_silent_at_first_is_waited_for() {
+        let store = FakeStore::new();
+        store.then([Fault::SwallowReply; 5]);
+        take(&store, &hold(), Wait::forever()).unwrap();
     }
 
     #[test]

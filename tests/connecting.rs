@@ -5,6 +5,10 @@ mod support;
 use std::{
     error::Error as _,
     net::TcpListener,
+    os::{
+        fd::AsRawFd,
+        unix::net::{UnixListener, UnixStream},
+    },
     sync::Barrier,
     thread,
     time::{Duration, Instant},
@@ -179,6 +183,27 @@ fn a_port_where_nobody_answers_costs_one_timeout() {
             start.elapsed()
         );
     }
+}
+
+#[test]
+fn a_unix_socket_with_a_full_backlog_costs_one_timeout() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("full.sock");
+    let full = UnixListener::bind(&path).unwrap();
+    // SAFETY: listen() takes two numbers; the descriptor is open. It makes the backlog as short as can be.
+    assert_eq!(unsafe { libc::listen(full.as_raw_fd(), 0) }, 0);
+    let _first = UnixStream::connect(&path).unwrap();
+    let timeout = Duration::from_millis(300);
+    let url = format!("unix://{}", path.display());
+    let client = Client::builder().url(url).command_timeout(timeout).build().unwrap();
+    let start = Instant::now();
+    let error = client.lock("x").try_acquire().unwrap_err();
+    assert!(matches!(error, Error::Connection(_)), "{error:?}");
+    assert!(
+        start.elapsed() >= timeout && start.elapsed() < timeout + SECOND,
+        "{:?}",
+        start.elapsed()
+    );
 }
 
 #[test]

@@ -466,6 +466,10 @@ fn a_fencing_counter_that_is_none_is_a_conflict_before_anything_is_written() {
     for meddle in [
         "HSET {lock:x}:redlatch:fencing:lock:x f v",
         "SET {lock:x}:redlatch:fencing:lock:x words",
+        "SET {lock:x}:redlatch:fencing:lock:x inf",
+        "SET {lock:x}:redlatch:fencing:lock:x nan",
+        "SET {lock:x}:redlatch:fencing:lock:x 1e300",
+        "SET {lock:x}:redlatch:fencing:lock:x -1",
     ] {
         run(&server, "FLUSHALL");
         run(&server, meddle);

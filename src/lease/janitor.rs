@@ -21,7 +21,7 @@ impl Doubt {
     /// Takes in the failure of an attempt that was sent at `sent` and asked for a lease of `length`.
     pub(crate) fn add(&mut self, sent: Moment, length: Duration, failure: &Failure) {
         self.may_stand |= failure.may_have_run();
-        if matches!(failure, Failure::Unanswered(_)) {
+        if failure.is_unanswered() {
             self.may_run_until = Some(sent + length);
         }
     }
@@ -91,7 +91,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(10);
 
     fn unanswered() -> Failure {
-        Failure::Unanswered(Box::new(Because("timed out".into())))
+        Failure::Silent(Box::new(Because("timed out".into())))
     }
 
     /// Runs a clean-up to its end; returns how long it took and how many attempts.

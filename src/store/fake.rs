@@ -91,13 +91,13 @@ impl FakeStore {
             Some(Fault::SwallowReply) => {
                 run();
                 self.clock.advance(timeout);
-                Err(Failure::Unanswered(because("timed out")))
+                Err(Failure::Silent(because("timed out")))
             }
             Some(Fault::CutAfter) => {
                 run();
-                Err(Failure::Unanswered(because("connection reset")))
+                Err(Failure::Cut(because("connection reset")))
             }
-            Some(Fault::CutBefore) => Err(Failure::Unanswered(because("broken pipe"))),
+            Some(Fault::CutBefore) => Err(Failure::Cut(because("broken pipe"))),
             Some(Fault::Loading) => Err(Failure::Unready(because("LOADING"))),
             Some(Fault::NotPermitted) => Err(Failure::Refused(because("NOPERM"))),
             Some(Fault::Slow(time)) => {

@@ -91,8 +91,10 @@ pub(crate) enum Failure {
     Unreachable(Source),
     /// The server did not let us in: a wrong password, no such database. Nothing was sent.
     Denied(Source),
-    /// The request was sent, no answer came: it may have run, and may still run later.
-    Unanswered(Source),
+    /// The request was sent, and the connection broke or spoke nonsense: it may have run, and may still run later.
+    Cut(Source),
+    /// The server was reached, and said nothing until the time was over: it may have run, and may still run later.
+    Silent(Source),
     /// The server answered with an error that passes by itself, such as LOADING.
     Unready(Source),
     /// The server answered with an error that will stay, such as a missing permission.
@@ -107,14 +109,19 @@ impl Failure {
         match self {
             Failure::Unreachable(_) | Failure::Denied(_) | Failure::KeyConflict => false,
             // A server error is an unknown outcome too: a script may stop at any of its calls.
-            Failure::Unanswered(_) | Failure::Unready(_) | Failure::Refused(_) => true,
+            Failure::Cut(_) | Failure::Silent(_) | Failure::Unready(_) | Failure::Refused(_) => true,
         }
+    }
+
+    /// Whether the request may still run, although nobody waits for its answer any more.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self, Failure::Cut(_) | Failure::Silent(_))
     }
 
     /// Whether repeating the request later may help.
     pub(crate) fn passes(&self) -> bool {
         match self {
-            Failure::Unreachable(_) | Failure::Unanswered(_) | Failure::Unready(_) => true,
+            Failure::Unreachable(_) | Failure::Cut(_) | Failure::Silent(_) | Failure::Unready(_) => true,
             Failure::Denied(_) | Failure::Refused(_) | Failure::KeyConflict => false,
         }
     }
@@ -123,7 +130,7 @@ impl Failure {
     pub(crate) fn into_error(self, key: &[u8]) -> Error {
         match self {
             Failure::Unreachable(source) => Error::Connection(source),
-            Failure::Unanswered(source) => Error::Unconfirmed(source),
+            Failure::Cut(source) | Failure::Silent(source) => Error::Unconfirmed(source),
             Failure::Denied(source) | Failure::Unready(source) | Failure::Refused(source) => Error::Server(source),
             Failure::KeyConflict => Error::KeyConflict { key: key.to_vec() },
         }

@@ -232,11 +232,7 @@ fn what_an_attempt_may_leave_behind_is_deleted_soon_even_when_it_runs_late() {
     let fixture = Fixture::new();
     let hold = Hold::new(b"x"[..].into());
     let mut doubt = Doubt::default();
-    doubt.add(
-        fixture.store.clock.now(),
-        LENGTH,
-        &Failure::Unanswered("timed out".into()),
-    );
+    doubt.add(fixture.store.clock.now(), LENGTH, &Failure::Silent("timed out".into()));
     fixture.keeper.clean_up(&hold, doubt, LENGTH);
     fixture.pass(Duration::from_secs(5));
 

@@ -15,7 +15,7 @@ use std::{
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, RedisConnectionInfo, Value, io::tcp::TcpSettings};
 
 use super::reply;
-use crate::store::Failure;
+use crate::store::{Because, Failure};
 
 /// Opens connections to one server.
 pub(super) struct Opener {
@@ -54,7 +54,9 @@ impl Opener {
 
     fn connect(&self, deadline: Instant) -> redis::RedisResult<redis::Connection> {
         let ConnectionAddr::Tcp(host, port) = &self.address else {
-            return connect_to(self.address.clone(), remaining(deadline)?);
+            // A Unix socket's connect knows no timeout either: it blocks while a stopped server's backlog is full.
+            let (address, left) = (self.address.clone(), remaining(deadline)?);
+            return give_up_at(deadline, "connecting", move || connect_to(address, left))?;
         };
         let addresses = resolve(host, *port, deadline)?;
         let mut last = io::Error::new(io::ErrorKind::NotFound, format!("no address for `{host}`")).into();
@@ -88,7 +90,10 @@ impl Opener {
         }
         let replies = wire
             .exchange(&commands, deadline)
-            .map_err(|error| Failure::Unreachable(Box::new(error)))?;
+            .map_err(|error| match unanswered(error) {
+                Failure::Cut(source) => Failure::Unreachable(source),
+                silent => silent,
+            })?;
         for reply in replies {
             if let Value::ServerError(error) = reply {
                 return Err(if reply::passes(&error) {
@@ -144,7 +149,7 @@ impl Connection {
                         Ordering::SeqCst,
                     );
                 }
-                Err(Failure::Unanswered(Box::new(error)))
+                Err(unanswered(error))
             }
         }
     }
@@ -186,6 +191,16 @@ impl Wire {
     }
 }
 
+/// What it means that a request's answer could not be read.
+fn unanswered(error: redis::RedisError) -> Failure {
+    if error.is_timeout() {
+        // The system's own words are "resource temporarily unavailable".
+        Failure::Silent(Box::new(Because("the server did not answer in time".into())))
+    } else {
+        Failure::Cut(Box::new(error))
+    }
+}
+
 fn remaining(deadline: Instant) -> io::Result<Duration> {
     match deadline.saturating_duration_since(Instant::now()) {
         Duration::ZERO => Err(io::Error::new(io::ErrorKind::TimedOut, "timed out")),
@@ -201,22 +216,28 @@ fn connect_to(address: ConnectionAddr, timeout: Duration) -> redis::RedisResult<
     redis::Client::open(info)?.get_connection_with_timeout(timeout)
 }
 
-/// Looks `host` up, on a thread of its own because the system's resolver knows no deadline.
 fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
-    let (sender, receiver) = mpsc::channel();
     let name = host.to_owned();
-    thread::Builder::new().name("redlatch-resolve".into()).spawn(move || {
-        let addresses = (name.as_str(), port).to_socket_addrs().map(|found| found.collect());
+    // The system's resolver knows no deadline.
+    let found = give_up_at(deadline, "looking up the host", move || (name, port).to_socket_addrs());
+    Ok(found??.collect())
+}
+
+/// Runs a system call that cannot be given a deadline on a thread of its own, which stays behind if it comes too late.
+fn give_up_at<T: Send + 'static>(
+    deadline: Instant,
+    what: &str,
+    call: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<T> {
+    let (sender, receiver) = mpsc::channel();
+    thread::Builder::new().name("redlatch-connect".into()).spawn(move || {
         // Nobody listens any more once the deadline has passed.
-        let _ = sender.send(addresses);
+        let _ = sender.send(call());
     })?;
-    receiver.recv_timeout(remaining(deadline)?).unwrap_or_else(|_| {
-        Err(io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!("looking up `{host}` timed out"),
-        ))
-    })
+    let left = deadline.saturating_duration_since(Instant::now());
+    let too_late = |_| io::Error::new(io::ErrorKind::TimedOut, format!("{what} timed out"));
+    receiver.recv_timeout(left).map_err(too_late)
 }

@@ -11,8 +11,8 @@ if holder and holder ~= ARGV[1] then
 end
 
 local counter = tonumber(redis.call('GET', KEYS[2]) or 0)
-if not counter then
-  return redis.error_reply('WRONGTYPE the fencing counter is not a number')
+if not (counter and counter >= 0 and counter < 2 ^ 53) then
+  return redis.error_reply('WRONGTYPE the fencing counter is none')
 end
 
 -- A repeated acquire must not shorten what an earlier attempt or renewal was given.
