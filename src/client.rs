@@ -16,8 +16,9 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// A way to one server, shared by the locks made from it. Cheap to clone; open one for each program.
 ///
-/// A client keeps a pool of connections and one connection for the background work, all opened when first needed. Its
-/// threads end, within a bound, when the last of its clones, locks and guards has gone.
+/// A client keeps a pool of connections and one connection for the background work, all opened when first needed. It goes
+/// with the last of its clones, locks and guards: what is still to be cleaned up gets one more try, and its threads
+/// end. That takes at most one command timeout; a callback that is still running then is left to itself.
 #[derive(Clone)]
 pub struct Client {
     core: ProcessBound<Arc<Core>>,
@@ -38,7 +39,7 @@ impl Client {
     ///
     /// | URL | server |
     /// |---|---|
-    /// | `redis://[user:password@]host[:port][/database]` | Redis or Valkey over TCP |
+    /// | `redis://[user:password@]host[:port][/database]`, or `valkey://` | Redis or Valkey over TCP |
     /// | `unix:///path/to/socket[?user=…&pass=…&db=…]` | Redis or Valkey on a Unix socket |
     /// | `memory://[name]` | none: the locks live in this process, shared by the clients of the same URL |
     ///

@@ -1,11 +1,11 @@
 //! What can go wrong, by what the caller does next.
 
-use std::{error, fmt, io, time::Duration};
+use std::{error, io, sync::Arc, time::Duration};
 
 use crate::lease::Lost;
 
 /// The underlying failure that an [`Error`] keeps as its [`source`](error::Error::source).
-pub type Source = Box<dyn error::Error + Send + Sync>;
+pub type Source = Arc<dyn error::Error + Send + Sync>;
 
 /// What can go wrong, by what the caller does next.
 ///
@@ -14,7 +14,7 @@ pub type Source = Box<dyn error::Error + Send + Sync>;
 #[non_exhaustive]
 pub enum Error {
     /// The wait ended before the lock could be had. Try later, or wait longer.
-    #[error("could not acquire the lock because it was not free within {waited:?}{}", Because(.last))]
+    #[error("could not acquire the lock because it was not free within {waited:?}")]
     Timeout {
         /// How long the wait lasted.
         waited: Duration,
@@ -33,10 +33,11 @@ pub enum Error {
     #[error("could not confirm the outcome because the server gave no usable answer")]
     Unconfirmed(#[source] Source),
 
-    /// The key holds a value that no lock can be (not a string). It was left as it is. Use another name or prefix.
-    #[error("could not use the key `{}` because it holds something that is not a lock", key.escape_ascii())]
+    /// The lock's key holds a value that no lock can be (not a string), or its fencing counter's key one that no counter
+    /// can be. It was left as it is. Use another name or prefix.
+    #[error("could not use the key `{}` because it holds something else already", key.escape_ascii())]
     KeyConflict {
-        /// The lock's key on the server.
+        /// The key on the server.
         key: Vec<u8>,
     },
 
@@ -69,17 +70,5 @@ pub enum Error {
 impl Error {
     pub(crate) fn invalid(why: impl Into<String>) -> Self {
         Self::InvalidArgument(why.into())
-    }
-}
-
-/// The tail of a timeout's message: the failure that stood in the way, if any.
-struct Because<'a>(&'a Option<Box<Error>>);
-
-impl fmt::Display for Because<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(last) => write!(f, " (last failure: {last})"),
-            None => Ok(()),
-        }
     }
 }

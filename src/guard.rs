@@ -8,12 +8,12 @@ use std::{
 };
 
 use crate::{
-    Error, LostReason,
+    Error, Lost, LostReason, Wait,
     client::Core,
     fork::ProcessBound,
-    lease::{Doubt, Lease, Ticket},
-    lock::check_lease,
-    store::{Because, Failure, Found},
+    lease::{Doubt, Lease, Terms, Ticket, check_length},
+    store::{Failure, Found, Hold, because},
+    waiting::{self, NotGranted},
 };
 
 /// Proof that this program holds a lock: released when dropped.
@@ -40,18 +40,50 @@ struct Held {
 }
 
 impl Guard {
-    pub(crate) fn new(core: Arc<Core>, lease: Lease, doubt: Doubt) -> Self {
-        let lease = Arc::new(lease);
+    /// Acquires `key`, which is that of the lock `name`, waiting as `wait` says.
+    pub(crate) fn acquire(
+        core: &Arc<Core>,
+        name: &Arc<[u8]>,
+        key: Vec<u8>,
+        terms: &Terms,
+        wait: &Wait,
+    ) -> Result<Self, Error> {
+        core.keeper.start()?;
+        let hold = Hold::new(key.into());
+        let length = terms.first_length();
+        let acquired = waiting::acquire(&*core.store, &*core.clock, &hold, length, wait, core.command_timeout);
+        let grant = acquired.map_err(|NotGranted { error, doubt }| {
+            // No attempt with this token will follow.
+            if doubt.may_stand() {
+                core.keeper.clean_up(&hold, doubt, length);
+            }
+            error
+        })?;
+        let lease = Arc::new(Lease::new(hold, name.clone(), &grant, terms, core.clock.clone()));
         let ticket = core.keeper.watch(&lease);
-        Self {
+        Ok(Self {
             held: ProcessBound::new(Held {
-                core,
+                core: core.clone(),
                 lease,
                 ticket,
-                doubt,
+                doubt: grant.doubt,
             }),
             released: false,
+        })
+    }
+
+    /// Runs `work` under the guard and releases it.
+    pub(crate) fn run<T>(self, work: impl FnOnce(&Self) -> T) -> Result<T, Error> {
+        let value = work(&self);
+        match self.release() {
+            Ok(()) | Err(Error::Unconfirmed(_)) => Ok(value),
+            Err(error) => Err(error),
         }
+    }
+
+    /// Returns the name of the lock, as it was given to the client.
+    pub fn name(&self) -> &[u8] {
+        &self.held.in_any_process().lease.name
     }
 
     /// Returns the grant's fencing token: larger than that of every earlier grant of this name.
@@ -109,7 +141,7 @@ impl Guard {
     ///   lease holds as long as it did before.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         let held = self.held.get()?;
-        check_lease(lease)?;
+        check_length(lease)?;
         held.lease.check()?;
         if lease > held.lease.longest() {
             return Err(Error::invalid(format!(
@@ -121,6 +153,8 @@ impl Guard {
 
     /// Releases the lock and reports how that went. At most two command timeouts; what the server did not confirm by then
     /// is completed in the background.
+    ///
+    /// If the guard is the last handle of its client, the client goes with it: up to one command timeout more.
     ///
     /// # Errors
     ///
@@ -135,7 +169,8 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// Releases the lock, best effort: for at most one command timeout, then in the background.
+    /// Releases the lock, best effort: for at most one command timeout, then in the background. If the guard is the last
+    /// handle of its client, the client goes with it: up to one command timeout more.
     fn drop(&mut self) {
         if !self.released
             && let Ok(held) = self.held.get()
@@ -155,7 +190,7 @@ impl Held {
             sent = self.core.clock.now();
             self.core.store.renew(&lease.hold, length, timeout)
         });
-        match answer.map_err(|failure| failure.into_error(&lease.hold.key))? {
+        match answer? {
             Found::Ours => lease.prolong(sent, length),
             Found::Nothing => lease.lose(LostReason::Deleted),
             Found::Anothers => lease.lose(LostReason::Taken),
@@ -170,35 +205,40 @@ impl Held {
         if let Some(ticket) = &self.ticket {
             core.keeper.unwatch(ticket);
         }
-        let outcome = match &held_so_far {
-            // The server has said so: there is nothing to release.
-            Err(lost) if matches!(lost.reason, LostReason::Deleted | LostReason::Taken) => Ok(()),
-            _ => self.delete_key(budget),
-        };
-        let now = core.clock.now();
-        if matches!(outcome, Err(Error::Unconfirmed(_))) || self.doubt.may_still_run(now) {
+        // If the server has said that the lease is gone, there is nothing to release.
+        let gone = |lost: &Lost| matches!(lost.reason, LostReason::Deleted | LostReason::Taken);
+        let asked = (!held_so_far.as_ref().is_err_and(gone))
+            .then(|| self.ask(budget, |timeout| core.store.release(&lease.hold, timeout)));
+        let unanswered = matches!(asked, Some((Err(_), _)));
+        if unanswered || self.doubt.may_still_run(core.clock.now()) {
             core.keeper.clean_up(&lease.hold, self.doubt, lease.longest_asked());
         }
+        let outcome = asked.map_or(Ok(()), |(answer, repeated)| self.outcome(answer, repeated));
         core.keeper.report(lease);
         lease.forget_callback();
         held_so_far?;
         outcome
     }
 
-    /// Deletes the key on the server, if it is still ours.
-    fn delete_key(&self, budget: Duration) -> Result<(), Error> {
+    /// What the answer to a release means for a lease that was held until then.
+    fn outcome(&self, answer: Result<Found, Failure>, repeated: bool) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
-        let (answer, repeated) = self.ask(budget, |timeout| core.store.release(&lease.hold, timeout));
         let reason = match answer {
             Ok(Found::Ours) => return Ok(()),
             Ok(Found::Nothing) => LostReason::Deleted,
             Ok(Found::Anothers) => LostReason::Taken,
-            Err(failure) => return Err(Error::Unconfirmed(Box::new(failure.into_error(&lease.hold.key)))),
+            Err(failure) => {
+                return Err(match Error::from(failure) {
+                    unconfirmed @ Error::Unconfirmed(_) => unconfirmed,
+                    error => Error::Unconfirmed(Arc::new(error)),
+                });
+            }
         };
         if core.clock.now() >= lease.valid_until() {
             // It may have expired on the way, or have been gone before: nobody can tell any more.
-            let why = "the lease ran out before the server answered";
-            Err(Error::Unconfirmed(Box::new(Because(why.into()))))
+            Err(Error::Unconfirmed(because(
+                "the lease ran out before the server answered",
+            )))
         } else if repeated {
             // It cannot have expired, so the first request, whose answer was lost, has released it.
             Ok(())

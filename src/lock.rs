@@ -7,18 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    Client, Error, Guard, Lost, Wait,
-    lease::{Lease, Terms},
-    store::Hold,
-    waiting,
-};
-
-/// The shortest lease: what is left of it after the drift allowance still spans a round trip on a local network.
-const SHORTEST_LEASE: Duration = Duration::from_millis(10);
-
-/// The longest lease: beyond it a mistake is likelier than a need.
-const LONGEST_LEASE: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+use crate::{Client, Error, Guard, Lost, Wait, lease::Terms};
 
 /// A named lock that at most one [`Guard`] holds at a time, whoever asks for it: threads, processes, machines.
 ///
@@ -62,14 +51,15 @@ impl Lock {
     ///
     /// From 10 ms to 10 years; parts of a millisecond count. Defaults to 30 s, or what
     /// [`timed_lock`](Client::timed_lock) was given. A lease that is renewed should be several times the
-    /// [command timeout](crate::ClientBuilder::command_timeout), so that a renewal can fail and be made again in time.
+    /// [command timeout](crate::ClientBuilder::command_timeout), so that a renewal can fail and be made again in time;
+    /// any lease should be many round trips.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.terms.length = lease;
         self
     }
 
-    /// Sets how long one grant may last in all. Renewal ends so that the lease does: at most this long after the grant
-    /// began it is lost, with [`LostReason::MaxHold`](crate::LostReason::MaxHold).
+    /// Sets how long one grant may last in all. Leases are asked for, and renewed, so that it ends at most this long after
+    /// it began; then it is lost, with [`LostReason::MaxHold`](crate::LostReason::MaxHold).
     ///
     /// At least 10 ms. Defaults to no limit.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
@@ -77,11 +67,13 @@ impl Lock {
         self
     }
 
-    /// Sets a callback that is told when a lease is lost: at [`valid_until`](Guard::remaining), before anybody else can
-    /// have the lock, or as soon as the server says that it is gone.
+    /// Sets a callback that is told when a lease is lost: soon after it ended here, which is before the server frees the
+    /// lock, or as soon as a request finds the lock gone.
     ///
     /// It is called once for each lost lease, on a thread of the client's own: the client's callbacks run one after the
-    /// other, apart from the renewals. A panic in it ends that call only. Defaults to none.
+    /// other, apart from the renewals. It may come late by one command timeout, or by an earlier callback that is
+    /// still running; work that must stop in time asks [`check`](Guard::check) or [`wait_lost`](Guard::wait_lost). A panic in
+    /// it ends that call only. Defaults to none.
     pub fn on_lost(mut self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
         self.terms.on_lost = Some(Arc::new(callback));
         self
@@ -128,43 +120,25 @@ impl Lock {
     ///
     /// - [`Error::InvalidArgument`] for a name or setting that cannot work, [`Error::Forked`] in a forked child,
     ///   [`Error::Thread`]: nothing was sent.
-    /// - [`Error::Connection`] at once if the server cannot be reached. Once the wait has begun, outages are ridden out.
+    /// - [`Error::Connection`] at once if the server cannot be reached. Once it has answered, or while it is merely silent,
+    ///   outages are ridden out.
     /// - [`Error::Timeout`] when the wait is over, with the last failure met meanwhile.
-    /// - [`Error::Unconfirmed`] if the only attempt of a [`Wait::none`] got no answer.
+    /// - [`Error::Unconfirmed`] if the attempt of a [`Wait::none`] got no answer, if the server hung up on the first attempts
+    ///   of a wait, or if grants take longer to arrive than their lease holds.
     /// - [`Error::Server`] if the server refuses the request for good, or with [`Wait::none`] for now.
     /// - [`Error::KeyConflict`] if the lock's key holds something else.
     pub fn acquire_with(&self, wait: Wait) -> Result<Guard, Error> {
         let core = self.client.core()?;
-        self.check_terms()?;
-        let hold = Hold::new(core.keyspace.lock(&self.name)?.into());
-        core.keeper.start()?;
-
-        let length = self.terms.first_length();
-        let grant = waiting::acquire(&*core.store, &*core.clock, &hold, length, &wait, core.command_timeout).map_err(
-            |not_granted| {
-                // No attempt with this token will follow.
-                if not_granted.doubt.may_stand() {
-                    core.keeper.clean_up(&hold, not_granted.doubt, length);
-                }
-                not_granted.error
-            },
-        )?;
-        let lease = Lease::new(
-            hold,
-            self.name.clone(),
-            grant.fencing_token,
-            grant.sent,
-            &self.terms,
-            core.clock.clone(),
-        );
-        Ok(Guard::new(core.clone(), lease, grant.doubt))
+        self.terms.check()?;
+        let key = core.keyspace.lock(&self.name)?;
+        Guard::acquire(core, &self.name, key, &self.terms, &wait)
     }
 
     /// Runs `work` while holding the lock, waiting for it as long as it takes.
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lease was lost before `work` ended: it did run. Otherwise the errors of
+    /// [`Error::Lost`] if the lease was lost before `work` ended: it did run, and its value is dropped. Otherwise the errors of
     /// [`acquire`](Self::acquire), and `work` did not run. A release that the server does not confirm is no error: it is
     /// completed in the background.
     ///
@@ -185,7 +159,7 @@ impl Lock {
     ///
     /// If `work` does, after the lock was released.
     pub fn try_with_lock<T>(&self, work: impl FnOnce() -> T) -> Result<Option<T>, Error> {
-        self.try_acquire()?.map(|guard| run(guard, |_| work())).transpose()
+        self.try_acquire()?.map(|guard| guard.run(|_| work())).transpose()
     }
 
     /// Runs `work` while holding the lock, waiting for it as `wait` says.
@@ -198,7 +172,7 @@ impl Lock {
     ///
     /// If `work` does, after the lock was released.
     pub fn with_lock_wait<T>(&self, wait: Wait, work: impl FnOnce() -> T) -> Result<T, Error> {
-        run(self.acquire_with(wait)?, |_| work())
+        self.acquire_with(wait)?.run(|_| work())
     }
 
     /// As [`with_lock`](Self::with_lock), for work that wants to see the guard: its fencing token, or whether the
@@ -212,18 +186,7 @@ impl Lock {
     ///
     /// If `work` does, after the lock was released.
     pub fn with_guard<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
-        run(self.acquire()?, work)
-    }
-
-    fn check_terms(&self) -> Result<(), Error> {
-        check_lease(self.terms.length)?;
-        if self.terms.max_hold < SHORTEST_LEASE {
-            return Err(Error::invalid(format!(
-                "a longest hold of {:?} cannot work: it must be at least {SHORTEST_LEASE:?}",
-                self.terms.max_hold
-            )));
-        }
-        Ok(())
+        self.acquire()?.run(work)
     }
 }
 
@@ -238,25 +201,6 @@ impl fmt::Debug for Lock {
             .field("lease", &self.terms.length)
             .field("renewed", &self.terms.renewed)
             .finish_non_exhaustive()
-    }
-}
-
-/// Refuses leases that cannot work.
-pub(crate) fn check_lease(lease: Duration) -> Result<(), Error> {
-    if (SHORTEST_LEASE..=LONGEST_LEASE).contains(&lease) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "a lease of {lease:?} cannot work: it must last from {SHORTEST_LEASE:?} to {LONGEST_LEASE:?}"
-    )))
-}
-
-/// Runs `work` under the guard and releases it.
-fn run<T>(guard: Guard, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
-    let value = work(&guard);
-    match guard.release() {
-        Ok(()) | Err(Error::Unconfirmed(_)) => Ok(value),
-        Err(error) => Err(error),
     }
 }
 

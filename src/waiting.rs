@@ -4,24 +4,14 @@ use std::time::Duration;
 
 use crate::{
     Error, Wait,
-    clock::{Clock, Moment},
-    lease::{Doubt, valid_until},
-    store::{Acquired, Because, Failure, Hold, Store},
+    clock::Clock,
+    lease::{Doubt, Grant, valid_until},
+    store::{Acquired, Failure, Hold, Store, because},
 };
 
 /// The first pause between two attempts; each is half as long again as the one before, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-
-/// A grant, as the store made it.
-#[derive(Debug)]
-pub(crate) struct Grant {
-    pub(crate) fencing_token: u64,
-    /// When the request was sent that was granted.
-    pub(crate) sent: Moment,
-    /// What the attempts before it may still do.
-    pub(crate) doubt: Doubt,
-}
 
 /// Why an acquire ended without a grant, and what its attempts may have left behind.
 #[derive(Debug)]
@@ -47,9 +37,8 @@ pub(crate) fn acquire(
     let deadline = wait.deadline(started);
     let end = deadline + command_timeout;
     let mut doubt = Doubt::default();
+    let mut contact = Contact::default();
     let mut pauses = Pauses::default();
-    let mut in_touch = false;
-    let mut repeated = false;
     let mut last = None;
     loop {
         let sent = clock.now();
@@ -63,36 +52,32 @@ pub(crate) fn acquire(
                 });
             }
             Ok(Acquired::Granted { .. }) => {
-                in_touch = true;
                 doubt.add_late_grant();
                 let why = format!("the grant took longer to arrive than its lease of {length:?} holds");
-                Some(Error::Unconfirmed(Box::new(Because(why))))
+                let error = Error::Unconfirmed(because(why));
+                if contact.hopelessly_late() {
+                    return Err(NotGranted { error, doubt });
+                }
+                Some(error)
             }
             Ok(Acquired::Busy { ttl }) => {
-                in_touch = true;
+                contact.heard();
                 free_in = ttl;
                 None
             }
             Err(failure) => {
                 doubt.add(sent, length, &failure);
-                // A connection that had died while it was idle says nothing about the server: ask again at once.
-                if failure.is_unanswered() && !repeated && clock.now() < end {
-                    repeated = true;
-                    continue;
+                match contact.consequence_of(&failure) {
+                    Consequence::AskAgain if clock.now() < end => continue,
+                    Consequence::GiveUp => {
+                        let error = failure.into();
+                        return Err(NotGranted { error, doubt });
+                    }
+                    Consequence::AskAgain | Consequence::WaitOn => Some(failure.into()),
                 }
-                // No wait has begun yet with a server that cannot be reached, or that is none.
-                let stranger = matches!(failure, Failure::Unreachable(_) | Failure::Cut(_)) && !in_touch;
-                in_touch |= matches!(failure, Failure::Unready(_));
-                let hopeless = stranger || !failure.passes();
-                let error = failure.into_error(&hold.key);
-                if hopeless {
-                    return Err(NotGranted { error, doubt });
-                }
-                Some(error)
             }
         };
         let now = clock.now();
-        repeated = false;
         if now >= deadline {
             let error = match failed {
                 Some(error) if deadline == started => error,
@@ -105,6 +90,58 @@ pub(crate) fn acquire(
         }
         last = failed.or(last);
         clock.sleep(pauses.next(free_in).min(now.until(deadline)));
+    }
+}
+
+/// What was heard of the server in one acquire, and so what a failure of an attempt means for it.
+#[derive(Default)]
+struct Contact {
+    /// The server has answered: the wait has begun.
+    begun: bool,
+    /// The last attempt was the immediate repetition of one that got no answer.
+    repeated: bool,
+    /// How many grants in a row came too late.
+    late: u32,
+}
+
+enum Consequence {
+    AskAgain,
+    WaitOn,
+    GiveUp,
+}
+
+impl Contact {
+    fn heard(&mut self) {
+        *self = Self {
+            begun: true,
+            ..Self::default()
+        };
+    }
+
+    /// Takes in a grant that came too late to be used; true when there is no hope for another one. Each repetition
+    /// renews the lease at the server, so going on for ever would lock everybody out.
+    fn hopelessly_late(&mut self) -> bool {
+        let late = self.late + 1;
+        self.heard();
+        self.late = late;
+        late == 3
+    }
+
+    fn consequence_of(&mut self, failure: &Failure) -> Consequence {
+        // A connection that had died while it was idle says nothing about the server.
+        if failure.is_unanswered() && !self.repeated {
+            self.repeated = true;
+            return Consequence::AskAgain;
+        }
+        self.repeated = false;
+        self.begun |= matches!(failure, Failure::Unready(_));
+        // No wait has begun with a server that cannot be reached, or that hangs up whenever it is spoken to.
+        let stranger = matches!(failure, Failure::Unreachable(_) | Failure::Cut(_)) && !self.begun;
+        if stranger || !failure.passes() {
+            Consequence::GiveUp
+        } else {
+            Consequence::WaitOn
+        }
     }
 }
 
@@ -135,7 +172,10 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::store::fake::{FakeStore, Fault};
+    use crate::{
+        clock::Moment,
+        store::fake::{FakeStore, Fault},
+    };
 
     const LEASE: Duration = Duration::from_secs(30);
     const COMMAND: Duration = Duration::from_secs(1);
@@ -316,9 +356,19 @@ mod tests {
         assert!(matches!(refused.error, Error::Unconfirmed(_)));
         assert!(refused.doubt.may_stand());
 
-        store.then([Fault::Slow(LEASE)]);
+        store.then([Fault::Slow(LEASE); 2]);
         let grant = take(&store, &hold(), Wait::forever()).unwrap();
         assert!(valid_until(grant.sent, LEASE) > store.clock.now());
+    }
+
+    #[test]
+    fn a_way_longer_than_the_lease_ends_the_acquire_instead_of_holding_the_key_for_ever() {
+        let store = FakeStore::new();
+        store.then([Fault::Slow(LEASE); 100]);
+        let refused = take(&store, &hold(), Wait::forever()).unwrap_err();
+        assert!(matches!(refused.error, Error::Unconfirmed(_)));
+        assert!(refused.doubt.may_stand());
+        assert_eq!(store.seen().len(), 3);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 use self::reporter::Reporter;
 use super::{
     Due, Lease, LostReason,
-    janitor::{Cleanup, Doubt},
+    cleanup::{Cleanup, Doubt},
     schedule::{Id, Schedule},
 };
 use crate::{
@@ -23,8 +23,8 @@ use crate::{
 /// How many chores go out at once.
 const BATCH: usize = 512;
 
-/// The least time that a batch gets. It doubles with each batch that fails and falls back with the first that succeeds,
-/// so that leases shorter than the way to the server cannot starve the others.
+/// The least time that a batch gets. It doubles with each batch that stays unanswered and falls back with the first that is
+/// answered, so that leases shorter than the way to the server cannot starve the others.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The pause after a failed renewal, at most.
@@ -56,7 +56,8 @@ struct Agenda {
     /// Until when the thread sleeps, if it does.
     asleep_until: Option<Moment>,
     patience: Patience,
-    closing: bool,
+    /// Set when the client has gone: by then the last round must be over.
+    closing: Option<Moment>,
 }
 
 #[derive(Clone)]
@@ -95,13 +96,12 @@ impl Keeper {
         Ok(())
     }
 
-    /// Looks after the lease from now on, if it needs that: a fixed lease that nobody wants to be told of ends by
-    /// the clock alone.
+    /// Looks after the lease from now on, if it needs that.
     pub(crate) fn watch(&self, lease: &Arc<Lease>) -> Option<Ticket> {
-        if !lease.is_renewed() && !lease.has_callback() {
+        if !lease.needs_keeping() {
             return None;
         }
-        let (due, deadline) = self.shared.after_renewal(lease);
+        let (due, deadline) = lease.next_look(self.shared.phase);
         Some(Ticket(self.shared.insert(Task::Keep(lease.clone()), due, deadline)))
     }
 
@@ -125,15 +125,17 @@ impl Keeper {
 }
 
 impl Drop for Keeper {
+    /// Ends the threads: within one command timeout, or leaves them to end by themselves.
     fn drop(&mut self) {
-        self.shared.agenda.lock().closing = true;
+        let clock = &self.shared.clock;
+        let end = clock.now() + self.shared.command_timeout;
+        self.shared.agenda.lock().closing = Some(end);
         self.shared.changed.notify_all();
-        let bound = self.shared.command_timeout * 2;
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
-            thread.join_within(bound);
+            thread.join_within(clock.now().until(end));
         }
-        self.shared.reporter.close(bound);
+        self.shared.reporter.close(clock.now().until(end));
     }
 }
 
@@ -149,7 +151,7 @@ impl Shared {
     /// Sleeps until something is due; false when the client has gone.
     fn sleep_until_due(&self) -> bool {
         let mut agenda = self.agenda.lock();
-        while !agenda.closing {
+        while agenda.closing.is_none() {
             let next = agenda.schedule.next_due().unwrap_or(Moment::NEVER);
             let now = self.clock.now();
             if next <= now {
@@ -193,7 +195,7 @@ impl Shared {
                         let chore = Chore::Renew(lease.hold.clone(), length);
                         batch.push((id, task, chore));
                     }
-                    Due::Later(due) => self.agenda.lock().schedule.put_back(id, task, due, Moment::NEVER),
+                    Due::Nothing => self.look_again(id, lease),
                     Due::Over => self.over(id, lease),
                 },
             }
@@ -207,69 +209,64 @@ impl Shared {
         let (tasks, chores): (Vec<_>, Vec<_>) = batch.into_iter().map(|(id, task, chore)| ((id, task), chore)).unzip();
         let sent = self.clock.now();
         let answers = line.perform(&chores, timeout);
-        self.agenda.lock().patience.learn(answers.is_ok());
-        let mut answers = answers.map(Vec::into_iter).ok();
-        for ((id, task), chore) in tasks.into_iter().zip(chores) {
-            let answer = answers.as_mut().and_then(Iterator::next);
+        self.agenda.lock().patience.learn(&answers);
+        for (((id, task), chore), answer) in tasks.into_iter().zip(chores).zip(answers) {
             match (task, chore) {
-                (Task::Keep(lease), Chore::Renew(_, length)) => {
-                    self.after_attempt(id, lease, answer.and_then(Result::ok), sent, length);
-                }
-                (Task::CleanUp(cleanup), _) => {
-                    // A server that refuses for good has answered too: asking again would change nothing.
-                    let answered = matches!(answer, Some(Ok(_) | Err(Failure::Refused(_))));
-                    let next = cleanup.next(answered, self.clock.now());
-                    let mut agenda = self.agenda.lock();
-                    match next {
-                        Some((cleanup, due)) => {
-                            agenda.schedule.put_back(id, Task::CleanUp(cleanup), due, Moment::NEVER)
-                        }
-                        None => agenda.schedule.remove(id),
-                    }
-                }
+                (Task::Keep(lease), Chore::Renew(_, length)) => self.after_renewal(id, &lease, answer, sent, length),
+                (Task::CleanUp(cleanup), _) => self.after_cleanup(id, cleanup, &answer),
                 (Task::Keep(_), Chore::Release(_)) => unreachable!("a kept lease is only ever renewed"),
             }
         }
     }
 
-    /// Draws the consequences of a renewal's answer, or of its lack.
-    fn after_attempt(&self, id: Id, lease: Arc<Lease>, answer: Option<Found>, sent: Moment, length: Duration) {
+    /// Draws the consequences of a renewal to `length` that was sent at `sent`.
+    fn after_renewal(
+        &self,
+        id: Id,
+        lease: &Arc<Lease>,
+        answer: Result<Found, Failure>,
+        sent: Moment,
+        length: Duration,
+    ) {
         match answer {
-            Some(Found::Ours) => {
+            Ok(Found::Ours) => {
                 lease.prolong(sent, length);
-                let (due, deadline) = self.after_renewal(&lease);
-                self.agenda
-                    .lock()
-                    .schedule
-                    .put_back(id, Task::Keep(lease), due, deadline);
+                self.look_again(id, lease);
             }
-            Some(Found::Nothing) => {
+            Ok(Found::Nothing) => {
                 lease.lose(LostReason::Deleted);
-                self.over(id, &lease);
+                self.over(id, lease);
             }
-            Some(Found::Anothers) => {
+            Ok(Found::Anothers) => {
                 lease.lose(LostReason::Taken);
-                self.over(id, &lease);
+                self.over(id, lease);
             }
             // Never the end by itself: only `valid_until` is.
-            None => {
-                let now = self.clock.now();
-                let end = lease.valid_until();
+            Err(failure) => {
+                lease.fail(failure);
+                let (now, end) = (self.clock.now(), lease.valid_until());
                 let pause = (now.until(end) / 8).clamp(Duration::from_millis(1), LONGEST_RETRY);
-                let due = (now + pause).min(end);
-                self.agenda.lock().schedule.put_back(id, Task::Keep(lease), due, end);
+                self.put_back(id, Task::Keep(lease.clone()), (now + pause).min(end), end);
             }
         }
     }
 
-    /// When a lease that was just confirmed is due again, and by when that must have succeeded.
-    fn after_renewal(&self, lease: &Lease) -> (Moment, Moment) {
-        let end = lease.valid_until();
-        if lease.is_renewed() {
-            (lease.next_renewal(self.clock.now(), self.phase).min(end), end)
-        } else {
-            (end, Moment::NEVER)
+    fn after_cleanup(&self, id: Id, cleanup: Cleanup, answer: &Result<Found, Failure>) {
+        // A server that refuses for good has answered too: asking again would change nothing.
+        let answered = matches!(answer, Ok(_) | Err(Failure::Refused(_)));
+        match cleanup.next(answered, self.clock.now()) {
+            Some((cleanup, due)) => self.put_back(id, Task::CleanUp(cleanup), due, Moment::NEVER),
+            None => self.agenda.lock().schedule.remove(id),
         }
+    }
+
+    fn look_again(&self, id: Id, lease: &Arc<Lease>) {
+        let (due, deadline) = lease.next_look(self.phase);
+        self.put_back(id, Task::Keep(lease.clone()), due, deadline);
+    }
+
+    fn put_back(&self, id: Id, task: Task, due: Moment, deadline: Moment) {
+        self.agenda.lock().schedule.put_back(id, task, due, deadline);
     }
 
     fn over(&self, id: Id, lease: &Lease) {
@@ -285,7 +282,11 @@ impl Shared {
 
     /// Gives what is still to be cleaned up one more try, now that nobody will be here to do it later.
     fn last_round(&self, line: &mut dyn Upkeep) {
-        let tasks = self.agenda.lock().schedule.take_due(Moment::NEVER, usize::MAX);
+        let (tasks, end) = {
+            let mut agenda = self.agenda.lock();
+            let tasks = agenda.schedule.take_due(Moment::NEVER, usize::MAX);
+            (tasks, agenda.closing.unwrap_or(Moment::NEVER))
+        };
         let chores: Vec<Chore> = tasks
             .into_iter()
             .filter_map(|(_, task)| match task {
@@ -294,8 +295,8 @@ impl Shared {
             })
             .collect();
         if !chores.is_empty() {
-            // The leases' own ends do the rest.
-            let _: Result<_, Failure> = line.perform(&chores, self.command_timeout);
+            // Whatever the answers are: the leases' own ends do the rest.
+            line.perform(&chores, self.clock.now().until(end).min(self.command_timeout));
         }
     }
 }
@@ -310,7 +311,13 @@ impl Default for Patience {
 }
 
 impl Patience {
-    fn learn(&mut self, succeeded: bool) {
-        self.0 = if succeeded { PATIENCE } else { self.0.saturating_mul(2) };
+    /// Takes in the answers of a batch, which is answered, or not, as a whole.
+    fn learn(&mut self, answers: &[Result<Found, Failure>]) {
+        match answers.first() {
+            Some(Err(Failure::Silent(_))) => self.0 = self.0.saturating_mul(2),
+            // A refused or broken connection says nothing about how long an answer takes.
+            Some(Err(Failure::Unreachable(_) | Failure::Cut(_))) => {}
+            _ => self.0 = PATIENCE,
+        }
     }
 }

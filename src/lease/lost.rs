@@ -2,8 +2,10 @@
 
 use std::{fmt, sync::Arc};
 
+use crate::error::Source;
+
 /// A lease that ended before its holder released it.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone)]
 #[non_exhaustive]
 pub struct Lost {
     /// Why it ended.
@@ -11,6 +13,7 @@ pub struct Lost {
     /// The fencing token of the grant that was lost.
     pub fencing_token: u64,
     name: Arc<[u8]>,
+    cause: Option<Source>,
 }
 
 /// Why a lease ended before its holder released it.
@@ -28,11 +31,12 @@ pub enum LostReason {
 }
 
 impl Lost {
-    pub(crate) fn new(reason: LostReason, name: Arc<[u8]>, fencing_token: u64) -> Self {
+    pub(crate) fn new(reason: LostReason, name: Arc<[u8]>, fencing_token: u64, cause: Option<Source>) -> Self {
         Self {
             reason,
             fencing_token,
             name,
+            cause,
         }
     }
 
@@ -48,6 +52,7 @@ impl fmt::Debug for Lost {
             .field("reason", &self.reason)
             .field("fencing_token", &self.fencing_token)
             .field("name", &self.name.escape_ascii().to_string())
+            .field("cause", &self.cause)
             .finish()
     }
 }
@@ -64,4 +69,9 @@ impl fmt::Display for Lost {
     }
 }
 
-impl std::error::Error for Lost {}
+impl std::error::Error for Lost {
+    /// Why the last renewal failed, if the lease expired over that.
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_ref().map(|cause| &**cause as _)
+    }
+}

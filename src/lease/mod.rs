@@ -1,6 +1,6 @@
 //! One grant: how long it holds, and how it ended.
 
-mod janitor;
+mod cleanup;
 mod keeper;
 mod lost;
 mod schedule;
@@ -9,12 +9,14 @@ use std::{sync::Arc, time::Duration};
 
 pub use self::lost::{Lost, LostReason};
 pub(crate) use self::{
-    janitor::Doubt,
+    cleanup::Doubt,
     keeper::{Keeper, Ticket},
 };
 use crate::{
+    Error,
     clock::{Clock, Moment},
-    store::Hold,
+    error::Source,
+    store::{Failure, Hold},
     sync::{Condvar, Mutex},
 };
 
@@ -27,6 +29,16 @@ pub(crate) fn drift(length: Duration) -> Duration {
 /// when the request arrives, which is later.
 pub(crate) fn valid_until(sent: Moment, length: Duration) -> Moment {
     sent + length.saturating_sub(drift(length))
+}
+
+/// A grant, as the store made it.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    pub(crate) fencing_token: u64,
+    /// When the request was sent that was granted.
+    pub(crate) sent: Moment,
+    /// What the attempts before it may still do.
+    pub(crate) doubt: Doubt,
 }
 
 /// A callback for lost leases.
@@ -44,7 +56,35 @@ pub(crate) struct Terms {
     pub(crate) on_lost: Option<OnLost>,
 }
 
+/// The shortest lease: what is left of it after the drift allowance still spans a round trip on a local network.
+const SHORTEST: Duration = Duration::from_millis(10);
+
+/// The longest lease: beyond it a mistake is likelier than a need.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+
+/// Refuses lengths of leases that cannot work.
+pub(crate) fn check_length(length: Duration) -> Result<(), Error> {
+    if (SHORTEST..=LONGEST).contains(&length) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a lease of {length:?} cannot work: it must last from {SHORTEST:?} to {LONGEST:?}"
+    )))
+}
+
 impl Terms {
+    /// Refuses terms that cannot work.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        check_length(self.length)?;
+        if self.max_hold < SHORTEST {
+            return Err(Error::invalid(format!(
+                "a longest hold of {:?} cannot work: it must be at least {SHORTEST:?}",
+                self.max_hold
+            )));
+        }
+        Ok(())
+    }
+
     /// The length to ask for in the first place.
     pub(crate) fn first_length(&self) -> Duration {
         self.length.min(self.max_hold)
@@ -74,6 +114,8 @@ struct State {
     exhausted: bool,
     phase: Phase,
     longest_asked: Duration,
+    /// Why the last renewal failed, if it did.
+    trouble: Option<Source>,
     /// Until the loss has been reported or the guard has gone.
     on_lost: Option<OnLost>,
 }
@@ -90,22 +132,15 @@ enum Phase {
 enum Due {
     /// Renew it to this length.
     Renew(Duration),
-    /// Nothing before this instant.
-    Later(Moment),
+    /// Nothing yet.
+    Nothing,
     /// It is over: lost or released.
     Over,
 }
 
 impl Lease {
-    /// The lease that a request sent at `sent` was granted.
-    pub(crate) fn new(
-        hold: Hold,
-        name: Arc<[u8]>,
-        fencing_token: u64,
-        sent: Moment,
-        terms: &Terms,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub(crate) fn new(hold: Hold, name: Arc<[u8]>, grant: &Grant, terms: &Terms, clock: Arc<dyn Clock>) -> Self {
+        let (fencing_token, sent) = (grant.fencing_token, grant.sent);
         let must_end = sent + terms.max_hold;
         let length = terms.first_length();
         Self {
@@ -121,6 +156,7 @@ impl Lease {
                 exhausted: sent + length >= must_end,
                 phase: Phase::Held,
                 longest_asked: length,
+                trouble: None,
                 on_lost: terms.on_lost.clone(),
             }),
             ended: Condvar::default(),
@@ -138,8 +174,9 @@ impl Lease {
 
     /// `Err` once the lease no longer holds, with the reason.
     pub(crate) fn check(&self) -> Result<(), Lost> {
-        match self.phase(&self.state.lock()) {
-            Phase::Lost(reason) => Err(self.lost(reason)),
+        let state = self.state.lock();
+        match self.phase(&state) {
+            Phase::Lost(reason) => Err(self.lost(reason, &state)),
             _ => Ok(()),
         }
     }
@@ -172,7 +209,13 @@ impl Lease {
         if self.phase(&state) == Phase::Held {
             state.valid_until = state.valid_until.max(valid_until(sent, length).min(self.must_end));
             state.exhausted |= sent + length >= self.must_end;
+            state.trouble = None;
         }
+    }
+
+    /// Notes that a renewal failed.
+    fn fail(&self, failure: Failure) {
+        self.state.lock().trouble = Some(Arc::new(Error::from(failure)));
     }
 
     /// Notes that the server no longer knows the lease.
@@ -180,6 +223,7 @@ impl Lease {
         let mut state = self.state.lock();
         if self.phase(&state) == Phase::Held {
             state.phase = Phase::Lost(reason);
+            state.trouble = None;
         }
         self.ended.notify_all();
     }
@@ -193,15 +237,16 @@ impl Lease {
         }
         self.ended.notify_all();
         match phase {
-            Phase::Lost(reason) => Err(self.lost(reason)),
+            Phase::Lost(reason) => Err(self.lost(reason, &state)),
             _ => Ok(()),
         }
     }
 
     /// Notes that the release found the lease lost.
     pub(crate) fn found_lost(&self, reason: LostReason) -> Lost {
-        self.state.lock().phase = Phase::Lost(reason);
-        self.lost(reason)
+        let mut state = self.state.lock();
+        state.phase = Phase::Lost(reason);
+        self.lost(reason, &state)
     }
 
     /// Lets go of the callback: nobody is to be told any more.
@@ -226,7 +271,10 @@ impl Lease {
     fn unreported_loss(&self) -> Option<(Lost, OnLost)> {
         let mut state = self.state.lock();
         match self.phase(&state) {
-            Phase::Lost(reason) => Some((self.lost(reason), state.on_lost.take()?)),
+            Phase::Lost(reason) => {
+                let on_lost = state.on_lost.take()?;
+                Some((self.lost(reason, &state), on_lost))
+            }
             _ => None,
         }
     }
@@ -236,28 +284,33 @@ impl Lease {
         let state = self.state.lock();
         match self.phase(&state) {
             Phase::Held if self.renewed && !state.exhausted => Due::Renew(self.length.min(self.longest())),
-            Phase::Held => Due::Later(state.valid_until),
+            Phase::Held => Due::Nothing,
             _ => {
-                // Whoever waits for the end by the clock may have been woken early by a stepped timer.
+                // A timer stands still while the machine is suspended: whoever waits for the end may be late.
                 self.ended.notify_all();
                 Due::Over
             }
         }
     }
 
-    /// When to renew next after a renewal at `now`: after a third of the lease, a tenth of that less or more so that
-    /// leases taken together do not stay together, and a little early, on a grid, so that many go out in few batches.
-    fn next_renewal(&self, now: Moment, phase: Duration) -> Moment {
+    /// When the keeper has to look at the lease next, and by when the renewal that is then due must have succeeded.
+    ///
+    /// A renewal is due after a third of the lease: a tenth of that less or more so that leases taken together do not
+    /// stay together, and a little early, on a grid, so that many go out in few batches.
+    fn next_look(&self, phase: Duration) -> (Moment, Moment) {
+        let state = self.state.lock();
+        let end = state.valid_until;
+        if !self.renewed || state.exhausted {
+            return (end, Moment::NEVER);
+        }
         let third = self.length / 3;
-        (now + third.mul_f64(0.9 + 0.2 * fastrand::f64())).floor_to(third / 16, phase)
+        let due = self.clock.now() + third.mul_f64(0.9 + 0.2 * fastrand::f64());
+        (due.floor_to(third / 16, phase).min(end), end)
     }
 
-    fn has_callback(&self) -> bool {
-        self.state.lock().on_lost.is_some()
-    }
-
-    fn is_renewed(&self) -> bool {
-        self.renewed
+    /// Whether anybody has to look after the lease: a fixed one that nobody wants to be told of ends by the clock alone.
+    fn needs_keeping(&self) -> bool {
+        self.renewed || self.state.lock().on_lost.is_some()
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
@@ -275,8 +328,8 @@ impl Lease {
         }
     }
 
-    pub(crate) fn lost(&self, reason: LostReason) -> Lost {
-        Lost::new(reason, self.name.clone(), self.fencing_token)
+    fn lost(&self, reason: LostReason, state: &State) -> Lost {
+        Lost::new(reason, self.name.clone(), self.fencing_token, state.trouble.clone())
     }
 }
 
@@ -289,6 +342,14 @@ mod tests {
 
     const LENGTH: Duration = Duration::from_secs(30);
 
+    pub(super) fn granted_at(sent: Moment) -> Grant {
+        Grant {
+            fencing_token: 1,
+            sent,
+            doubt: Doubt::default(),
+        }
+    }
+
     pub(super) fn terms() -> Terms {
         Terms {
             length: LENGTH,
@@ -299,14 +360,8 @@ mod tests {
     }
 
     fn lease(terms: &Terms, clock: &Arc<ManualClock>) -> Lease {
-        Lease::new(
-            Hold::new(b"lock:x"[..].into()),
-            b"x"[..].into(),
-            1,
-            clock.now(),
-            terms,
-            clock.clone(),
-        )
+        let hold = Hold::new(b"lock:x"[..].into());
+        Lease::new(hold, b"x"[..].into(), &granted_at(clock.now()), terms, clock.clone())
     }
 
     proptest! {

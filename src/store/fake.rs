@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use super::{Acquired, Because, Chore, Failure, Found, Hold, Store, Upkeep, memory::MemoryStore};
+use super::{Acquired, Chore, Failure, Found, Hold, Store, Upkeep, because, memory::MemoryStore};
 use crate::{
     clock::{Clock, ManualClock, Moment},
     sync::Mutex,
@@ -81,9 +81,6 @@ impl FakeStore {
     }
 
     fn exchange<T>(&self, timeout: Duration, run: impl FnOnce() -> T) -> Result<T, Failure> {
-        fn because(why: &str) -> Box<Because> {
-            Box::new(Because(why.to_owned()))
-        }
         let fault = self.faults.lock().pop_front();
         match fault {
             None => Ok(run()),
@@ -131,7 +128,7 @@ impl Store for FakeStore {
 }
 
 impl Upkeep for FakeStore {
-    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Result<Vec<Result<Found, Failure>>, Failure> {
+    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
         for chore in chores {
             match chore {
                 Chore::Renew(hold, _) => self.note("renew", hold, timeout),
@@ -139,6 +136,7 @@ impl Upkeep for FakeStore {
             }
         }
         let mut memory = self.memory.clone();
-        self.exchange(timeout, || memory.perform(chores, timeout))?
+        let answers = self.exchange(timeout, || memory.perform(chores, timeout));
+        answers.unwrap_or_else(|failure| vec![Err(failure); chores.len()])
     }
 }

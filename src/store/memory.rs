@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     process,
-    sync::{Arc, Weak},
+    sync::{Arc, OnceLock, Weak},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -34,10 +34,35 @@ struct Grant {
     ends: Moment,
 }
 
-/// The stores by process and URL, so that all clients of one URL share one, and a forked child makes its own.
-type Registry = HashMap<(u32, String), Weak<Mutex<State>>>;
+/// The stores of one process by URL, so that all clients of a URL share one.
+///
+/// A forked child makes a node of its own behind its parent's, since the parent's mutex may have been locked by a
+/// thread that the child does not have.
+struct Registry {
+    process: u32,
+    stores: Mutex<HashMap<String, Weak<Mutex<State>>>>,
+    child: OnceLock<Box<Registry>>,
+}
 
-static REGISTRY: Mutex<Option<Registry>> = Mutex::new(None);
+static REGISTRY: OnceLock<Registry> = OnceLock::new();
+
+impl Registry {
+    fn new() -> Self {
+        Self {
+            process: process::id(),
+            stores: Mutex::default(),
+            child: OnceLock::new(),
+        }
+    }
+
+    fn of_this_process() -> &'static Self {
+        let mut registry = REGISTRY.get_or_init(Self::new);
+        while registry.process != process::id() {
+            registry = registry.child.get_or_init(|| Box::new(Self::new()));
+        }
+        registry
+    }
+}
 
 impl MemoryStore {
     pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
@@ -49,15 +74,13 @@ impl MemoryStore {
 
     /// The store that all clients of `url` in this process share, for as long as one of them exists.
     pub(crate) fn shared(url: &str, clock: Arc<dyn Clock>) -> Self {
-        let mut registry = REGISTRY.lock();
-        let registry = registry.get_or_insert_default();
-        registry.retain(|_, state| state.strong_count() > 0);
-        let name = (process::id(), url.to_owned());
-        match registry.get(&name).and_then(Weak::upgrade) {
+        let mut stores = Registry::of_this_process().stores.lock();
+        stores.retain(|_, state| state.strong_count() > 0);
+        match stores.get(url).and_then(Weak::upgrade) {
             Some(state) => Self { clock, state },
             None => {
                 let store = Self::new(clock);
-                registry.insert(name, Arc::downgrade(&store.state));
+                stores.insert(url.to_owned(), Arc::downgrade(&store.state));
                 store
             }
         }
@@ -149,11 +172,11 @@ impl Store for MemoryStore {
 }
 
 impl Upkeep for MemoryStore {
-    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Result<Vec<Result<Found, Failure>>, Failure> {
-        let answers = chores.iter().map(|chore| match chore {
+    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
+        let perform = |chore: &Chore| match chore {
             Chore::Renew(hold, lease) => self.renew(hold, *lease, timeout),
             Chore::Release(hold) => self.release(hold, timeout),
-        });
-        Ok(answers.collect())
+        };
+        chores.iter().map(perform).collect()
     }
 }

@@ -53,7 +53,7 @@ pub(crate) trait Store: Send + Sync {
 /// The background work's own line to the server.
 pub(crate) trait Upkeep: Send {
     /// Sends all of `chores` at once and returns an answer for each, in order. Blocks for at most `timeout`.
-    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Result<Vec<Result<Found, Failure>>, Failure>;
+    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>>;
 }
 
 /// One request of the background work.
@@ -85,10 +85,12 @@ pub(crate) enum Found {
 }
 
 /// Why there is no answer, by what is known of the request's effect.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// The server could not be reached; nothing was sent.
     Unreachable(Source),
+    /// All connections were in use by other requests until the time was over; nothing was sent.
+    NoneFree(Source),
     /// The server did not let us in: a wrong password, no such database. Nothing was sent.
     Denied(Source),
     /// The request was sent, and the connection broke or spoke nonsense: it may have run, and may still run later.
@@ -99,15 +101,15 @@ pub(crate) enum Failure {
     Unready(Source),
     /// The server answered with an error that will stay, such as a missing permission.
     Refused(Source),
-    /// The key holds something that is not a lock; nothing was changed.
-    KeyConflict,
+    /// The key (the lock's or its counter's) holds something else; nothing was changed.
+    KeyConflict(Vec<u8>),
 }
 
 impl Failure {
     /// Whether the request may have taken effect, or may still do so.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
-            Failure::Unreachable(_) | Failure::Denied(_) | Failure::KeyConflict => false,
+            Failure::Unreachable(_) | Failure::NoneFree(_) | Failure::Denied(_) | Failure::KeyConflict(_) => false,
             // A server error is an unknown outcome too: a script may stop at any of its calls.
             Failure::Cut(_) | Failure::Silent(_) | Failure::Unready(_) | Failure::Refused(_) => true,
         }
@@ -121,25 +123,35 @@ impl Failure {
     /// Whether repeating the request later may help.
     pub(crate) fn passes(&self) -> bool {
         match self {
-            Failure::Unreachable(_) | Failure::Cut(_) | Failure::Silent(_) | Failure::Unready(_) => true,
-            Failure::Denied(_) | Failure::Refused(_) | Failure::KeyConflict => false,
-        }
-    }
-
-    /// The error that the failure of a request on `key` is to the caller.
-    pub(crate) fn into_error(self, key: &[u8]) -> Error {
-        match self {
-            Failure::Unreachable(source) => Error::Connection(source),
-            Failure::Cut(source) | Failure::Silent(source) => Error::Unconfirmed(source),
-            Failure::Denied(source) | Failure::Unready(source) | Failure::Refused(source) => Error::Server(source),
-            Failure::KeyConflict => Error::KeyConflict { key: key.to_vec() },
+            Failure::Unreachable(_)
+            | Failure::NoneFree(_)
+            | Failure::Cut(_)
+            | Failure::Silent(_)
+            | Failure::Unready(_) => true,
+            Failure::Denied(_) | Failure::Refused(_) | Failure::KeyConflict(_) => false,
         }
     }
 }
 
-/// A failure that redlatch itself found, for use as a [`Source`].
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Unreachable(source) | Failure::NoneFree(source) => Error::Connection(source),
+            Failure::Cut(source) | Failure::Silent(source) => Error::Unconfirmed(source),
+            Failure::Denied(source) | Failure::Unready(source) | Failure::Refused(source) => Error::Server(source),
+            Failure::KeyConflict(key) => Error::KeyConflict { key },
+        }
+    }
+}
+
+/// A failure that redlatch itself found.
 #[derive(Debug)]
-pub(crate) struct Because(pub(crate) String);
+struct Because(String);
+
+/// The [`Source`] for a failure that redlatch itself found.
+pub(crate) fn because(why: impl Into<String>) -> Source {
+    Arc::new(Because(why.into()))
+}
 
 impl fmt::Display for Because {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

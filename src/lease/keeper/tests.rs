@@ -2,8 +2,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
 use crate::{
-    lease::Terms,
-    store::fake::{FakeStore, Fault},
+    lease::{
+        Terms,
+        tests::{granted_at, terms},
+    },
+    store::{
+        because,
+        fake::{FakeStore, Fault},
+    },
 };
 
 const LENGTH: Duration = Duration::from_secs(30);
@@ -26,7 +32,8 @@ impl Fixture {
         let clock = self.store.clock.clone();
         let hold = Hold::new(name.as_bytes().into());
         self.store.memory.acquire(&hold, terms.first_length(), COMMAND).unwrap();
-        Arc::new(Lease::new(hold, name.as_bytes().into(), 1, clock.now(), terms, clock))
+        let grant = granted_at(clock.now());
+        Arc::new(Lease::new(hold, name.as_bytes().into(), &grant, terms, clock))
     }
 
     /// Lets `time` pass, with a round whenever something is due.
@@ -46,15 +53,6 @@ impl Fixture {
 
     fn renewals(&self) -> usize {
         self.store.seen().iter().filter(|seen| seen.what == "renew").count()
-    }
-}
-
-fn terms() -> Terms {
-    Terms {
-        length: LENGTH,
-        renewed: true,
-        max_hold: Duration::MAX,
-        on_lost: None,
     }
 }
 
@@ -124,6 +122,33 @@ fn one_swallowed_reply_costs_no_lease() {
             assert!(lease.check().is_ok(), "{length:?}");
         }
     }
+}
+
+#[test]
+fn refused_connections_do_not_make_the_next_batch_wait_too_long() {
+    let fixture = Fixture::new();
+    let length = Duration::from_secs(3);
+    let lease = fixture.lease("x", &Terms { length, ..terms() });
+    let _ticket = fixture.keeper.watch(&lease);
+    fixture.store.then([Fault::Unreachable; 7]);
+    fixture.store.then([Fault::SwallowReply]);
+    fixture.pass(2 * length);
+    assert!(lease.check().is_ok());
+}
+
+#[test]
+fn a_lease_that_expires_over_failing_renewals_says_why_they_failed() {
+    let fixture = Fixture::new();
+    let lease = fixture.lease("x", &terms());
+    let _ticket = fixture.keeper.watch(&lease);
+    fixture.store.then([Fault::NotPermitted; 1_000]);
+    fixture.pass(2 * LENGTH);
+    let lost = lease.check().unwrap_err();
+    let cause = std::error::Error::source(&lost).unwrap();
+    assert!(
+        std::error::Error::source(cause).unwrap().to_string().contains("NOPERM"),
+        "{lost:?}"
+    );
 }
 
 #[test]
@@ -232,7 +257,11 @@ fn what_an_attempt_may_leave_behind_is_deleted_soon_even_when_it_runs_late() {
     let fixture = Fixture::new();
     let hold = Hold::new(b"x"[..].into());
     let mut doubt = Doubt::default();
-    doubt.add(fixture.store.clock.now(), LENGTH, &Failure::Silent("timed out".into()));
+    doubt.add(
+        fixture.store.clock.now(),
+        LENGTH,
+        &Failure::Silent(because("timed out")),
+    );
     fixture.keeper.clean_up(&hold, doubt, LENGTH);
     fixture.pass(Duration::from_secs(5));
 

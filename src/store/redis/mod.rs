@@ -4,6 +4,7 @@ mod connection;
 mod pool;
 mod reply;
 mod script;
+mod socket;
 
 use std::{
     sync::Arc,
@@ -17,12 +18,8 @@ use self::{
     pool::Pool,
     script::{Call, Scripts},
 };
-use super::{Acquired, Chore, Failure, Found, Hold, Store, Upkeep, millis_rounded_up};
+use super::{Acquired, Chore, Failure, Found, Hold, Store, Upkeep};
 use crate::{Error, keys};
-
-/// How long a fencing counter stays after the last grant of its name. The server's clock alone keeps tokens
-/// rising; the counter bridges a clock that was stepped back, so it has to outlive such a step.
-const FENCING_TTL: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 
 pub(crate) struct RedisStore {
     pool: Pool,
@@ -32,7 +29,7 @@ pub(crate) struct RedisStore {
 
 impl RedisStore {
     pub(crate) fn new(url: &str, pool_size: u32, connect_timeout: Duration) -> Result<Self, Error> {
-        let opener = Arc::new(Opener::new(parse(url)?, connect_timeout));
+        let opener = Arc::new(Opener::new(&parse(url)?, connect_timeout));
         Ok(Self {
             pool: Pool::new(opener.clone(), pool_size),
             opener,
@@ -49,31 +46,11 @@ impl RedisStore {
     }
 }
 
-impl Scripts {
-    fn acquiring(&self, hold: &Hold, lease: Duration) -> Call<'_> {
-        let fencing = keys::helper("fencing", &hold.key);
-        self.acquire
-            .on(&[&hold.key, &fencing])
-            .arg(&*hold.token)
-            .arg(millis_rounded_up(lease))
-            .arg(FENCING_TTL.as_secs() * 1000)
-    }
-
-    fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
-        self.renew
-            .on(&[&hold.key])
-            .arg(&*hold.token)
-            .arg(millis_rounded_up(lease))
-    }
-
-    fn releasing(&self, hold: &Hold) -> Call<'_> {
-        self.release.on(&[&hold.key]).arg(&*hold.token)
-    }
-}
-
 impl Store for RedisStore {
     fn acquire(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Acquired, Failure> {
-        reply::acquired(self.call(self.scripts.acquiring(hold, lease), timeout)?)
+        let counter = keys::helper("fencing", &hold.key);
+        let reply = self.call(self.scripts.acquiring(hold, &counter, lease), timeout)?;
+        reply::acquired(reply, &hold.key, &counter)
     }
 
     fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
@@ -99,7 +76,7 @@ struct Line {
 }
 
 impl Upkeep for Line {
-    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Result<Vec<Result<Found, Failure>>, Failure> {
+    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
         let calls: Vec<Call> = chores
             .iter()
             .map(|chore| match chore {
@@ -107,8 +84,10 @@ impl Upkeep for Line {
                 Chore::Release(hold) => self.scripts.releasing(hold),
             })
             .collect();
-        let replies = script::run(&mut self.connection, &calls, Instant::now() + timeout)?;
-        Ok(replies.into_iter().map(reply::found).collect())
+        match script::run(&mut self.connection, &calls, Instant::now() + timeout) {
+            Ok(replies) => replies.into_iter().map(reply::found).collect(),
+            Err(failure) => vec![Err(failure); chores.len()],
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::{
 
 use super::connection::{Connection, Opener};
 use crate::{
-    store::{Because, Failure},
+    store::{Failure, because},
     sync::{Condvar, Mutex},
 };
 
@@ -50,8 +50,11 @@ impl Pool {
         while state.in_use >= self.size {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                let why = format!("all {} connections of the pool are in use", self.size);
-                return Err(Failure::Unreachable(Box::new(Because(why))));
+                let why = format!(
+                    "all {} connections of the pool were in use by other requests",
+                    self.size
+                );
+                return Err(Failure::NoneFree(because(why)));
             }
             state = self.returned.wait_for(state, left);
         }

@@ -1,15 +1,15 @@
 //! What the server's replies mean.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use redis::{ServerError, Value};
 
-use crate::store::{Acquired, Because, Failure, Found};
+use crate::store::{Acquired, Failure, Found, because};
 
-/// The answer to an acquire.
-pub(super) fn acquired(reply: Value) -> Result<Acquired, Failure> {
+/// The answer to an acquire of the lock `key` with the fencing counter `counter`.
+pub(super) fn acquired(reply: Value, key: &[u8], counter: &[u8]) -> Result<Acquired, Failure> {
     match reply {
-        Value::ServerError(error) if is_wrong_type(&error) => Err(Failure::KeyConflict),
+        Value::ServerError(error) if is_wrong_type(&error) => Err(Failure::KeyConflict(key.to_vec())),
         Value::ServerError(error) => Err(failure(error)),
         Value::Array(parts) => match parts[..] {
             [Value::Int(1), Value::Int(fencing_token)] => Ok(Acquired::Granted {
@@ -18,6 +18,7 @@ pub(super) fn acquired(reply: Value) -> Result<Acquired, Failure> {
             [Value::Int(0), Value::Int(ttl)] => Ok(Acquired::Busy {
                 ttl: u64::try_from(ttl).ok().map(Duration::from_millis),
             }),
+            [Value::Int(-1)] => Err(Failure::KeyConflict(counter.to_vec())),
             _ => Err(unexpected(&Value::Array(parts))),
         },
         other => Err(unexpected(&other)),
@@ -61,9 +62,9 @@ pub(super) fn passes(error: &ServerError) -> bool {
 
 fn failure(error: ServerError) -> Failure {
     if passes(&error) {
-        Failure::Unready(Box::new(error))
+        Failure::Unready(Arc::new(error))
     } else {
-        Failure::Refused(Box::new(error))
+        Failure::Refused(Arc::new(error))
     }
 }
 
@@ -73,5 +74,5 @@ fn is_wrong_type(error: &ServerError) -> bool {
 }
 
 fn unexpected(reply: &Value) -> Failure {
-    Failure::Refused(Box::new(Because(format!("unexpected reply {reply:?}"))))
+    Failure::Refused(because(format!("unexpected reply {reply:?}")))
 }

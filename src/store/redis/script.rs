@@ -1,44 +1,67 @@
 //! The Lua scripts and how they are run.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use redis::{Cmd, Script, ToRedisArgs, Value};
+use redis::{Cmd, ToRedisArgs, Value};
 
 use super::{connection::Connection, reply};
-use crate::store::Failure;
+use crate::store::{Failure, Hold, millis_rounded_up};
+
+/// How long a fencing counter stays after the last grant of its name. The server's clock alone keeps tokens
+/// rising; the counter bridges a clock that was stepped back, so it has to outlive such a step.
+const FENCING_TTL: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 
 pub(super) struct Scripts {
-    pub(super) acquire: NamedScript,
-    pub(super) renew: NamedScript,
-    pub(super) release: NamedScript,
+    acquire: Script,
+    renew: Script,
+    release: Script,
 }
 
 impl Scripts {
     pub(super) fn new() -> Self {
         Self {
-            acquire: NamedScript::new(include_str!("../scripts/acquire.lua")),
-            renew: NamedScript::new(include_str!("../scripts/renew.lua")),
-            release: NamedScript::new(include_str!("../scripts/release.lua")),
+            acquire: Script::new(include_str!("../scripts/acquire.lua")),
+            renew: Script::new(include_str!("../scripts/renew.lua")),
+            release: Script::new(include_str!("../scripts/release.lua")),
         }
+    }
+
+    pub(super) fn acquiring(&self, hold: &Hold, counter: &[u8], lease: Duration) -> Call<'_> {
+        self.acquire
+            .on(&[&hold.key, counter])
+            .arg(&*hold.token)
+            .arg(millis_rounded_up(lease))
+            .arg(FENCING_TTL.as_secs() * 1000)
+    }
+
+    pub(super) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
+        self.renew
+            .on(&[&hold.key])
+            .arg(&*hold.token)
+            .arg(millis_rounded_up(lease))
+    }
+
+    pub(super) fn releasing(&self, hold: &Hold) -> Call<'_> {
+        self.release.on(&[&hold.key]).arg(&*hold.token)
     }
 }
 
 /// A script and the digest by which the server knows it.
-pub(super) struct NamedScript {
+struct Script {
     text: &'static str,
     sha1: String,
 }
 
-impl NamedScript {
+impl Script {
     fn new(text: &'static str) -> Self {
         Self {
             text,
-            sha1: Script::new(text).get_hash().to_owned(),
+            sha1: redis::Script::new(text).get_hash().to_owned(),
         }
     }
 
     /// A call of the script on `keys`; the arguments follow.
-    pub(super) fn on(&self, keys: &[&[u8]]) -> Call<'_> {
+    fn on(&self, keys: &[&[u8]]) -> Call<'_> {
         Call {
             script: self,
             operands: keys.len().to_redis_args(),
@@ -49,12 +72,12 @@ impl NamedScript {
 
 /// A script with its keys and arguments.
 pub(super) struct Call<'a> {
-    script: &'a NamedScript,
+    script: &'a Script,
     operands: Vec<Vec<u8>>,
 }
 
 impl Call<'_> {
-    pub(super) fn arg(mut self, argument: impl ToRedisArgs) -> Self {
+    fn arg(mut self, argument: impl ToRedisArgs) -> Self {
         argument.write_redis_args(&mut self.operands);
         self
     }

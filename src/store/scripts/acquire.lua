@@ -4,15 +4,20 @@
 -- ARGV  1 token   2 lease in ms   3 how long the counter outlives the grant, in ms
 -- Returns  {1, fencing token} if granted
 --          {0, remaining TTL in ms, or -1 for none} if another holds it
+--          {-1} if the fencing counter's key holds something else
 
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then
   return {0, redis.call('PTTL', KEYS[1])}
 end
 
-local counter = tonumber(redis.call('GET', KEYS[2]) or 0)
+local counter = redis.pcall('GET', KEYS[2])
+if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE') then
+  return counter
+end
+counter = tonumber(counter or 0)
 if not (counter and counter >= 0 and counter < 2 ^ 53) then
-  return redis.error_reply('WRONGTYPE the fencing counter is none')
+  return {-1}
 end
 
 -- A repeated acquire must not shorten what an earlier attempt or renewal was given.

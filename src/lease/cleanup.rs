@@ -85,13 +85,13 @@ mod tests {
     use super::*;
     use crate::{
         clock::{Clock, ManualClock},
-        store::Because,
+        store::because,
     };
 
     const LEASE: Duration = Duration::from_secs(10);
 
     fn unanswered() -> Failure {
-        Failure::Silent(Box::new(Because("timed out".into())))
+        Failure::Silent(because("timed out"))
     }
 
     /// Runs a clean-up to its end; returns how long it took and how many attempts.
@@ -138,10 +138,10 @@ mod tests {
     fn only_what_may_have_run_leaves_a_doubt() {
         let now = ManualClock::default().now();
         let mut doubt = Doubt::default();
-        doubt.add(now, LEASE, &Failure::Unreachable(Box::new(Because("refused".into()))));
-        doubt.add(now, LEASE, &Failure::KeyConflict);
+        doubt.add(now, LEASE, &Failure::Unreachable(because("refused")));
+        doubt.add(now, LEASE, &Failure::KeyConflict(b"lock:x".to_vec()));
         assert!(!doubt.may_stand());
-        doubt.add(now, LEASE, &Failure::Unready(Box::new(Because("LOADING".into()))));
+        doubt.add(now, LEASE, &Failure::Unready(because("LOADING")));
         assert!(doubt.may_stand() && !doubt.may_still_run(now));
         doubt.add(now, LEASE, &unanswered());
         assert!(doubt.may_still_run(now) && !doubt.may_still_run(now + LEASE));

@@ -1,0 +1,163 @@
+//! A socket whose every read and write ends at one deadline.
+//!
+//! The timeouts of the system's sockets are not enough for that: they begin anew with each byte that trickles in, and
+//! a signal handler, or the end of a stop, breaks off a call that has one.
+
+use std::{
+    io::{self, Read, Write},
+    net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs},
+    os::unix::net::UnixStream,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant},
+};
+
+use redis::ConnectionAddr;
+
+pub(super) struct Socket {
+    stream: Stream,
+    deadline: Instant,
+    /// The timeout that the stream has now.
+    armed: Option<Duration>,
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    /// Connects by `deadline`.
+    pub(super) fn connect(address: &ConnectionAddr, deadline: Instant) -> io::Result<Self> {
+        let stream = match address {
+            ConnectionAddr::Tcp(host, port) => Stream::Tcp(connect_tcp(host, *port, deadline)?),
+            ConnectionAddr::Unix(path) => {
+                let path = path.clone();
+                // It blocks while the backlog of a stopped server is full.
+                let connected = give_up_at(deadline, move || uninterrupted(|| UnixStream::connect(&path)));
+                Stream::Unix(connected??)
+            }
+            _ => return Err(io::ErrorKind::Unsupported.into()),
+        };
+        Ok(Self {
+            stream,
+            deadline,
+            armed: None,
+        })
+    }
+
+    /// Sets by when what follows must be done.
+    pub(super) fn set_deadline(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+
+    /// Makes `call` with what is left of the time, as often as it is interrupted.
+    fn in_time<T>(&mut self, mut call: impl FnMut(&mut Stream) -> io::Result<T>) -> io::Result<T> {
+        uninterrupted(|| {
+            self.arm()?;
+            call(&mut self.stream)
+        })
+        .map_err(|error| match error.kind() {
+            // What the system calls "resource temporarily unavailable".
+            io::ErrorKind::WouldBlock => timed_out(),
+            _ => error,
+        })
+    }
+
+    /// Sets the stream's timeouts to what is left, in whole milliseconds: usually they stand there already.
+    fn arm(&mut self) -> io::Result<()> {
+        let left = Duration::from_millis(left(self.deadline)?.as_nanos().div_ceil(1_000_000) as u64);
+        if self.armed != Some(left) {
+            match &self.stream {
+                Stream::Tcp(stream) => {
+                    stream.set_read_timeout(Some(left))?;
+                    stream.set_write_timeout(Some(left))?;
+                }
+                Stream::Unix(stream) => {
+                    stream.set_read_timeout(Some(left))?;
+                    stream.set_write_timeout(Some(left))?;
+                }
+            }
+            self.armed = Some(left);
+        }
+        Ok(())
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.in_time(|stream| match stream {
+            Stream::Tcp(stream) => stream.read(buffer),
+            Stream::Unix(stream) => stream.read(buffer),
+        })
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.in_time(|stream| match stream {
+            Stream::Tcp(stream) => stream.write(bytes),
+            Stream::Unix(stream) => stream.write(bytes),
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
+    let addresses = resolve(host, port, deadline)?;
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
+    for (tried, address) in addresses.iter().enumerate() {
+        // Each gets its share of the time, so that a dead address leaves some for a live one.
+        let share = left(deadline)? / (addresses.len() - tried) as u32;
+        match TcpStream::connect_timeout(address, share) {
+            Ok(stream) => {
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}
+
+fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+    if let Ok(ip) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(ip, port)]);
+    }
+    let name = host.to_owned();
+    // The system's resolver knows no deadline.
+    Ok(give_up_at(deadline, move || (name, port).to_socket_addrs())??.collect())
+}
+
+/// Runs a system call that cannot be given a deadline on a thread of its own, which stays behind if it comes too late.
+fn give_up_at<T: Send + 'static>(deadline: Instant, call: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let (sender, receiver) = mpsc::channel();
+    thread::Builder::new().name("redlatch-connect".into()).spawn(move || {
+        // Nobody listens any more once the deadline has passed.
+        let _ = sender.send(call());
+    })?;
+    receiver.recv_timeout(left(deadline)?).map_err(|_| timed_out())
+}
+
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
+fn left(deadline: Instant) -> io::Result<Duration> {
+    match deadline.saturating_duration_since(Instant::now()) {
+        Duration::ZERO => Err(timed_out()),
+        left => Ok(left),
+    }
+}
+
+fn timed_out() -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, "no answer in time")
+}
