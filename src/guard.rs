@@ -34,7 +34,7 @@ pub struct Guard {
 struct Held {
     core: Arc<Core>,
     lease: Arc<Lease>,
-    ticket: Option<Ticket>,
+    ticket: Ticket,
     /// What the attempts before the granted one may still do.
     doubt: Doubt,
 }
@@ -48,7 +48,7 @@ impl Guard {
         terms: &Terms,
         wait: &Wait,
     ) -> Result<Self, Error> {
-        core.keeper.start()?;
+        core.keeper.start(terms)?;
         let hold = Hold::new(key.into());
         let length = terms.first_length();
         let acquired = waiting::acquire(&*core.store, &*core.clock, &hold, length, wait, core.command_timeout);
@@ -202,9 +202,7 @@ impl Held {
     fn release(&self, budget: Duration) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
         let held_so_far = lease.finish();
-        if let Some(ticket) = &self.ticket {
-            core.keeper.unwatch(ticket);
-        }
+        core.keeper.unwatch(&self.ticket);
         // If the server has said that the lease is gone, there is nothing to release.
         let gone = |lost: &Lost| matches!(lost.reason, LostReason::Deleted | LostReason::Taken);
         let asked = (!held_so_far.as_ref().is_err_and(gone))

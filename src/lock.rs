@@ -67,13 +67,13 @@ impl Lock {
         self
     }
 
-    /// Sets a callback that is told when a lease is lost: soon after it ended here, which is before the server frees the
-    /// lock, or as soon as a request finds the lock gone.
+    /// Sets a callback that is told when a lease is lost: when it ends here, which is before the server frees the lock, or
+    /// as soon as a request finds the lock gone.
     ///
     /// It is called once for each lost lease, on a thread of the client's own: the client's callbacks run one after the
-    /// other, apart from the renewals. It may come late by one command timeout, or by an earlier callback that is
-    /// still running; work that must stop in time asks [`check`](Guard::check) or [`wait_lost`](Guard::wait_lost). A panic in
-    /// it ends that call only. Defaults to none.
+    /// other, apart from the renewals. So it may come late while an earlier one is still running, or after the process was
+    /// paused; work that must stop in time asks [`check`](Guard::check) before each write. A panic in it ends that call
+    /// only. Defaults to none.
     pub fn on_lost(mut self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
         self.terms.on_lost = Some(Arc::new(callback));
         self

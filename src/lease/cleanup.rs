@@ -51,8 +51,11 @@ pub(super) struct Cleanup {
     /// From here on the key has expired by itself.
     gone_at: Moment,
     pause: Duration,
+    longest_pause: Duration,
 }
 
+/// The first pause; each is twice as long as the one before, up to the longest: a second, or for long leases a sixteenth
+/// of the lease, so that even thousands of tokens cost the server little.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -65,6 +68,7 @@ impl Cleanup {
             settled_at,
             gone_at: settled_at.max(now + length),
             pause: FIRST_PAUSE,
+            longest_pause: LONGEST_PAUSE.max(length / 16),
         }
     }
 
@@ -75,7 +79,7 @@ impl Cleanup {
             return None;
         }
         let due = (now + self.pause).min(done_at);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+        self.pause = (self.pause * 2).min(self.longest_pause);
         Some((self, due))
     }
 }

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use self::reporter::Reporter;
 use super::{
-    Due, Lease, LostReason,
+    Due, Lease, LostReason, Terms,
     cleanup::{Cleanup, Doubt},
     schedule::{Id, Schedule},
 };
@@ -66,11 +66,15 @@ enum Task {
     CleanUp(Cleanup),
 }
 
-/// A lease's place in the schedule.
-pub(crate) struct Ticket(Id);
+/// A lease's places in the schedules.
+pub(crate) struct Ticket {
+    renewal: Option<Id>,
+    report: Option<Id>,
+}
 
 impl Keeper {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, command_timeout: Duration) -> Self {
+        let reporter = Reporter::new(clock.clone());
         Self {
             shared: Arc::new(Shared {
                 store,
@@ -79,35 +83,47 @@ impl Keeper {
                 phase: Duration::from_secs(1).mul_f64(fastrand::f64()),
                 agenda: Mutex::default(),
                 changed: Condvar::default(),
-                reporter: Reporter::default(),
+                reporter,
             }),
             thread: Mutex::new(None),
         }
     }
 
-    /// Starts the thread unless it runs already. Called before a lease is asked for: one that could not be kept
-    /// must not be granted.
-    pub(crate) fn start(&self) -> Result<(), Error> {
+    /// Starts the threads that a lease on `terms` needs, unless they run already. Called before it is asked for: one that
+    /// could not be kept must not be granted.
+    pub(crate) fn start(&self, terms: &Terms) -> Result<(), Error> {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let shared = self.shared.clone();
             *thread = Some(Background::spawn("redlatch-keeper", move || shared.run()).map_err(Error::Thread)?);
         }
-        Ok(())
+        drop(thread);
+        match terms.on_lost {
+            Some(_) => self.shared.reporter.start(),
+            None => Ok(()),
+        }
     }
 
-    /// Looks after the lease from now on, if it needs that.
-    pub(crate) fn watch(&self, lease: &Arc<Lease>) -> Option<Ticket> {
-        if !lease.needs_keeping() {
-            return None;
+    /// Looks after the lease from now on, as far as it needs that: a fixed one that nobody wants to be told of ends by
+    /// the clock alone.
+    pub(crate) fn watch(&self, lease: &Arc<Lease>) -> Ticket {
+        Ticket {
+            renewal: lease.renewed.then(|| {
+                let (due, deadline) = lease.next_look(self.shared.phase);
+                self.shared.insert(Task::Keep(lease.clone()), due, deadline)
+            }),
+            report: lease.has_callback().then(|| self.shared.reporter.watch(lease)),
         }
-        let (due, deadline) = lease.next_look(self.shared.phase);
-        Some(Ticket(self.shared.insert(Task::Keep(lease.clone()), due, deadline)))
     }
 
     /// Stops looking after a lease.
     pub(crate) fn unwatch(&self, ticket: &Ticket) {
-        self.shared.agenda.lock().schedule.remove(ticket.0);
+        if let Some(id) = ticket.renewal {
+            self.shared.agenda.lock().schedule.remove(id);
+        }
+        if let Some(id) = ticket.report {
+            self.shared.reporter.unwatch(id);
+        }
     }
 
     /// Deletes, in the background, what a hold of unknown outcome may have left on the server. `length` is the longest
@@ -120,7 +136,7 @@ impl Keeper {
 
     /// Tells the lease's callback of its loss, if it was lost and nobody told it yet.
     pub(crate) fn report(&self, lease: &Lease) {
-        self.shared.report(lease);
+        self.shared.reporter.report(lease);
     }
 }
 
@@ -252,9 +268,7 @@ impl Shared {
     }
 
     fn after_cleanup(&self, id: Id, cleanup: Cleanup, answer: &Result<Found, Failure>) {
-        // A server that refuses for good has answered too: asking again would change nothing.
-        let answered = matches!(answer, Ok(_) | Err(Failure::Refused(_)));
-        match cleanup.next(answered, self.clock.now()) {
+        match cleanup.next(answer.is_ok(), self.clock.now()) {
             Some((cleanup, due)) => self.put_back(id, Task::CleanUp(cleanup), due, Moment::NEVER),
             None => self.agenda.lock().schedule.remove(id),
         }
@@ -271,13 +285,7 @@ impl Shared {
 
     fn over(&self, id: Id, lease: &Lease) {
         self.agenda.lock().schedule.remove(id);
-        self.report(lease);
-    }
-
-    fn report(&self, lease: &Lease) {
-        if let Some((lost, on_lost)) = lease.unreported_loss() {
-            self.reporter.report(lost, on_lost);
-        }
+        self.reporter.report(lease);
     }
 
     /// Gives what is still to be cleaned up one more try, now that nobody will be here to do it later.

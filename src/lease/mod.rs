@@ -308,9 +308,8 @@ impl Lease {
         (due.floor_to(third / 16, phase).min(end), end)
     }
 
-    /// Whether anybody has to look after the lease: a fixed one that nobody wants to be told of ends by the clock alone.
-    fn needs_keeping(&self) -> bool {
-        self.renewed || self.state.lock().on_lost.is_some()
+    fn has_callback(&self) -> bool {
+        self.state.lock().on_lost.is_some()
     }
 
     pub(crate) fn valid_until(&self) -> Moment {

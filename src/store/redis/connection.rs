@@ -11,14 +11,21 @@ use std::{
 
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, Parser, RedisConnectionInfo, RedisError, RedisResult, Value};
 
-use super::{reply, socket::Socket};
-use crate::store::Failure;
+use super::{
+    reply,
+    socket::{Aside, Socket},
+};
+use crate::{
+    error::Source,
+    store::{Failure, because},
+};
 
 /// Opens connections to one server.
 pub(super) struct Opener {
     address: ConnectionAddr,
     login: RedisConnectionInfo,
     connect_timeout: Duration,
+    aside: Aside,
     /// Raised when the server closes a connection: those opened before are likely dead as well (it was
     /// restarted, or an operator or a middlebox cut them off), so the next request on each opens anew.
     generation: AtomicU64,
@@ -39,6 +46,7 @@ impl Opener {
             address: info.addr().clone(),
             login: info.redis_settings().clone(),
             connect_timeout,
+            aside: Aside::default(),
             generation: AtomicU64::new(0),
         }
     }
@@ -46,7 +54,7 @@ impl Opener {
     fn open(&self, deadline: Instant) -> Result<Wire, Failure> {
         let deadline = deadline.min(Instant::now() + self.connect_timeout);
         let generation = self.generation.load(Ordering::SeqCst);
-        let socket = Socket::connect(&self.address, deadline).map_err(|source| {
+        let socket = Socket::connect(&self.address, deadline, &self.aside).map_err(|source| {
             let address = self.address.clone();
             Failure::Unreachable(Arc::new(NotConnected { address, source }))
         })?;
@@ -54,6 +62,7 @@ impl Opener {
             socket,
             parser: Parser::new(),
             generation,
+            proven: false,
         };
         self.log_in(&mut wire, deadline)?;
         Ok(wire)
@@ -81,12 +90,19 @@ impl Opener {
                 Failure::Cut(source) => Failure::Unreachable(source),
                 silent => silent,
             })?;
-        for reply in replies {
+        for (nth, reply) in replies.into_iter().enumerate() {
             if let Value::ServerError(error) = reply {
-                return Err(if reply::passes(&error) {
-                    Failure::Unreachable(Arc::new(error))
+                let passes = reply::passes(&error);
+                let why: Source = if nth == 0 && self.login.password().is_some() {
+                    // Only the code: a server may repeat the arguments in the text, and they hold the password.
+                    because(format!("AUTH was refused: {}", error.code()))
                 } else {
-                    Failure::Denied(Arc::new(error))
+                    Arc::new(error)
+                };
+                return Err(if passes {
+                    Failure::Unreachable(why)
+                } else {
+                    Failure::Denied(why)
                 });
             }
         }
@@ -121,13 +137,17 @@ impl Connection {
         };
         match wire.exchange(commands, deadline) {
             Ok(replies) => {
+                if let Some(refusal) = replies.iter().find_map(reply::turned_away) {
+                    return Err(Failure::Unreachable(Arc::new(refusal)));
+                }
                 if !replies.iter().any(reply::sends_away) {
+                    wire.proven = true;
                     self.wire = Some(wire);
                 }
                 Ok(replies)
             }
             Err(error) => {
-                if error.is_connection_dropped() {
+                if wire.proven && error.is_connection_dropped() {
                     // Only the first of a generation raises it, whoever else finds its connection dead.
                     let _ = self.opener.generation.compare_exchange(
                         wire.generation,
@@ -148,6 +168,8 @@ struct Wire {
     /// Keeps what was read of the next reply.
     parser: Parser,
     generation: u64,
+    /// Whether a request was answered on it.
+    proven: bool,
 }
 
 impl Wire {

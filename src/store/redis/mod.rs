@@ -15,7 +15,7 @@ use redis::{ConnectionInfo, IntoConnectionInfo, Value};
 
 use self::{
     connection::{Connection, Opener},
-    pool::Pool,
+    pool::{Pool, Urgency},
     script::{Call, Scripts},
 };
 use super::{Acquired, Chore, Failure, Found, Hold, Store, Upkeep};
@@ -38,9 +38,9 @@ impl RedisStore {
     }
 
     /// Runs one script on a pooled connection; all of it, from check-out to reply, within `timeout`.
-    fn call(&self, call: Call, timeout: Duration) -> Result<Value, Failure> {
+    fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {
         let deadline = Instant::now() + timeout;
-        let mut connection = self.pool.check_out(deadline)?;
+        let mut connection = self.pool.check_out(urgency, deadline)?;
         let mut replies = script::run(&mut connection, &[call], deadline)?;
         Ok(replies.remove(0))
     }
@@ -49,16 +49,16 @@ impl RedisStore {
 impl Store for RedisStore {
     fn acquire(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Acquired, Failure> {
         let counter = keys::helper("fencing", &hold.key);
-        let reply = self.call(self.scripts.acquiring(hold, &counter, lease), timeout)?;
+        let reply = self.call(self.scripts.acquiring(hold, &counter, lease), Urgency::CanWait, timeout)?;
         reply::acquired(reply, &hold.key, &counter)
     }
 
     fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
-        reply::found(self.call(self.scripts.renewing(hold, lease), timeout)?)
+        reply::found(self.call(self.scripts.renewing(hold, lease), Urgency::First, timeout)?)
     }
 
     fn release(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
-        reply::found(self.call(self.scripts.releasing(hold), timeout)?)
+        reply::found(self.call(self.scripts.releasing(hold), Urgency::First, timeout)?)
     }
 
     fn upkeep(&self) -> Box<dyn Upkeep> {
@@ -92,10 +92,13 @@ impl Upkeep for Line {
 }
 
 fn parse(url: &str) -> Result<ConnectionInfo, Error> {
-    // The parser's own message says what is wrong and never repeats the URL, which may hold a password.
-    let info = url
-        .into_connection_info()
-        .map_err(|error| Error::invalid(format!("the URL cannot be used: {error}")))?;
+    let info = url.into_connection_info().map_err(|error| {
+        // What is wrong, but no part of the URL: it may be the password.
+        let text = error.to_string();
+        let detail = error.detail().map(|detail| format!(": {detail}"));
+        let text = detail.and_then(|detail| text.strip_suffix(&detail)).unwrap_or(&text);
+        Error::invalid(format!("the URL cannot be used: {text}"))
+    })?;
     if info.redis_settings().db() < 0 {
         return Err(Error::invalid(
             "the URL cannot be used: the database number is negative",

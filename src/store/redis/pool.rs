@@ -23,12 +23,24 @@ pub(super) struct Pool {
     opener: Arc<Opener>,
     size: u32,
     state: Mutex<State>,
-    returned: Condvar,
+    /// One for each urgency.
+    returned: [Condvar; 2],
+}
+
+/// Who gets the next connection that comes free.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Urgency {
+    /// The holders, who release and extend: their time is running.
+    First,
+    /// Those who want to become holders.
+    CanWait,
 }
 
 #[derive(Default)]
 struct State {
     in_use: u32,
+    /// How many wait with [`Urgency::First`].
+    urgent: u32,
     /// Open connections with the time of their last use, the latest last.
     idle: Vec<(Connection, Instant)>,
 }
@@ -39,15 +51,15 @@ impl Pool {
             opener,
             size,
             state: Mutex::default(),
-            returned: Condvar::default(),
+            returned: Default::default(),
         }
     }
 
     /// Lends a connection, the one used last if one is idle. If all are in use, waits for one until `deadline`. One that
     /// is not open yet is opened by its first request: by the thread that needs it, within that thread's time.
-    pub(super) fn check_out(&self, deadline: Instant) -> Result<Lent<'_>, Failure> {
+    pub(super) fn check_out(&self, urgency: Urgency, deadline: Instant) -> Result<Lent<'_>, Failure> {
         let mut state = self.state.lock();
-        while state.in_use >= self.size {
+        while state.in_use >= self.size || (urgency == Urgency::CanWait && state.urgent > 0) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 let why = format!(
@@ -56,9 +68,16 @@ impl Pool {
                 );
                 return Err(Failure::NoneFree(because(why)));
             }
-            state = self.returned.wait_for(state, left);
+            let urgent = u32::from(urgency == Urgency::First);
+            state.urgent += urgent;
+            state = self.returned[urgency as usize].wait_for(state, left);
+            state.urgent -= urgent;
         }
         state.in_use += 1;
+        if state.in_use < self.size && state.urgent == 0 {
+            // There is one more, for somebody who may have had to let this request pass.
+            self.returned[Urgency::CanWait as usize].notify_one();
+        }
         let idle = state.idle.pop();
         let connection = idle.map_or_else(|| Connection::closed(self.opener.clone()), |(connection, _)| connection);
         Ok(Lent { pool: self, connection })
@@ -77,8 +96,13 @@ impl Pool {
         if connection.is_open() {
             state.idle.push((connection, now));
         }
+        let next = if state.urgent > 0 {
+            Urgency::First
+        } else {
+            Urgency::CanWait
+        };
         drop(state);
-        self.returned.notify_one();
+        self.returned[next as usize].notify_one();
         // Closed here, not under the mutex.
         drop(stale);
     }

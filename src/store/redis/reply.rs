@@ -6,6 +6,8 @@ use redis::{ServerError, Value};
 
 use crate::store::{Acquired, Failure, Found, because};
 
+const NO_MORE_CLIENTS: &str = "max number of clients";
+
 /// The answer to an acquire of the lock `key` with the fencing counter `counter`.
 pub(super) fn acquired(reply: Value, key: &[u8], counter: &[u8]) -> Result<Acquired, Failure> {
     match reply {
@@ -43,6 +45,14 @@ pub(super) fn is_unknown_script(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if error.code() == "NOSCRIPT")
 }
 
+/// The error by which the server said that it takes no more clients, and hung up: the request was not read.
+pub(super) fn turned_away(reply: &Value) -> Option<ServerError> {
+    match reply {
+        Value::ServerError(error) if says(error, NO_MORE_CLIENTS) => Some(error.clone()),
+        _ => None,
+    }
+}
+
 /// Whether the server says that another one, or a new connection, is the one to ask.
 pub(super) fn sends_away(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if matches!(error.code(), "READONLY" | "LOADING" | "MASTERDOWN"))
@@ -53,9 +63,7 @@ pub(super) fn passes(error: &ServerError) -> bool {
     match error.code() {
         "LOADING" | "BUSY" | "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "MISCONF"
         | "OOM" | "UNKILLABLE" => true,
-        "ERR" => error
-            .details()
-            .is_some_and(|details| details.contains("max number of clients")),
+        "ERR" => says(error, NO_MORE_CLIENTS),
         _ => false,
     }
 }
@@ -70,7 +78,11 @@ fn failure(error: ServerError) -> Failure {
 
 fn is_wrong_type(error: &ServerError) -> bool {
     // Servers before Redis 7 put a script's error into the text of their own.
-    error.code() == "WRONGTYPE" || error.details().is_some_and(|details| details.contains("WRONGTYPE"))
+    error.code() == "WRONGTYPE" || says(error, "WRONGTYPE")
+}
+
+fn says(error: &ServerError, words: &str) -> bool {
+    error.details().is_some_and(|details| details.contains(words))
 }
 
 fn unexpected(reply: &Value) -> Failure {

@@ -7,7 +7,7 @@ use std::{
     io::{self, Read, Write},
     net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs},
     os::unix::net::UnixStream,
-    sync::mpsc,
+    sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
 };
@@ -28,13 +28,13 @@ enum Stream {
 
 impl Socket {
     /// Connects by `deadline`.
-    pub(super) fn connect(address: &ConnectionAddr, deadline: Instant) -> io::Result<Self> {
+    pub(super) fn connect(address: &ConnectionAddr, deadline: Instant, aside: &Aside) -> io::Result<Self> {
         let stream = match address {
-            ConnectionAddr::Tcp(host, port) => Stream::Tcp(connect_tcp(host, *port, deadline)?),
+            ConnectionAddr::Tcp(host, port) => Stream::Tcp(connect_tcp(host, *port, deadline, aside)?),
             ConnectionAddr::Unix(path) => {
                 let path = path.clone();
                 // It blocks while the backlog of a stopped server is full.
-                let connected = give_up_at(deadline, move || uninterrupted(|| UnixStream::connect(&path)));
+                let connected = aside.run(deadline, move || uninterrupted(|| UnixStream::connect(&path)));
                 Stream::Unix(connected??)
             }
             _ => return Err(io::ErrorKind::Unsupported.into()),
@@ -106,8 +106,8 @@ impl Write for Socket {
     }
 }
 
-fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream> {
-    let addresses = resolve(host, port, deadline)?;
+fn connect_tcp(host: &str, port: u16, deadline: Instant, aside: &Aside) -> io::Result<TcpStream> {
+    let addresses = resolve(host, port, deadline, aside)?;
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host has no address");
     for (tried, address) in addresses.iter().enumerate() {
         // Each gets its share of the time, so that a dead address leaves some for a live one.
@@ -123,23 +123,39 @@ fn connect_tcp(host: &str, port: u16, deadline: Instant) -> io::Result<TcpStream
     Err(last)
 }
 
-fn resolve(host: &str, port: u16, deadline: Instant) -> io::Result<Vec<SocketAddr>> {
+fn resolve(host: &str, port: u16, deadline: Instant, aside: &Aside) -> io::Result<Vec<SocketAddr>> {
     if let Ok(ip) = host.parse::<IpAddr>() {
         return Ok(vec![SocketAddr::new(ip, port)]);
     }
     let name = host.to_owned();
     // The system's resolver knows no deadline.
-    Ok(give_up_at(deadline, move || (name, port).to_socket_addrs())??.collect())
+    let found = aside.run(deadline, move || (name, port).to_socket_addrs());
+    Ok(found??.collect())
 }
 
-/// Runs a system call that cannot be given a deadline on a thread of its own, which stays behind if it comes too late.
-fn give_up_at<T: Send + 'static>(deadline: Instant, call: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    let (sender, receiver) = mpsc::channel();
-    thread::Builder::new().name("redlatch-connect".into()).spawn(move || {
-        // Nobody listens any more once the deadline has passed.
-        let _ = sender.send(call());
-    })?;
-    receiver.recv_timeout(left(deadline)?).map_err(|_| timed_out())
+/// Runs system calls that cannot be given a deadline on threads of their own, which stay behind if they come too late.
+#[derive(Default)]
+pub(super) struct Aside {
+    under_way: Arc<()>,
+}
+
+/// How many such threads there may be; a system that answers none of them will not answer one more.
+const MOST_ASIDE: usize = 16;
+
+impl Aside {
+    fn run<T: Send + 'static>(&self, deadline: Instant, call: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+        let place = self.under_way.clone();
+        if Arc::strong_count(&place) - 1 > MOST_ASIDE {
+            return Err(io::Error::other("too many earlier attempts are still under way"));
+        }
+        let (sender, receiver) = mpsc::channel();
+        thread::Builder::new().name("redlatch-connect".into()).spawn(move || {
+            // Nobody listens any more once the deadline has passed.
+            let _ = sender.send(call());
+            drop(place);
+        })?;
+        receiver.recv_timeout(left(deadline)?).map_err(|_| timed_out())
+    }
 }
 
 fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
