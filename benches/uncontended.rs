@@ -11,24 +11,21 @@
 //! - redlatch's `acquire` and `release`;
 //! - redlatch's `try_acquire` and drop.
 //!
-//! The server is `REDIS_URL` if set, else one of its own: `REDLATCH_TEST_SERVER`, or `redis-server` or `valkey-server`
-//! on the `PATH`, over TCP as most users have it (`--unix`: over its socket).
+//! The server is `REDIS_URL` if set, else one of its own, found as the tests find theirs, over TCP as most users have it
+//! (`--unix`: over its socket).
 //!
-//! `cargo test --all-targets` runs this without `--bench`: then it does one iteration, or nothing without a server.
+//! `cargo test --benches` runs this without `--bench`: then it does one iteration and prints nothing.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
 
 use std::error::Error;
-use std::ffi::OsString;
-use std::io;
-use std::net::TcpListener;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use comfy_table::{CellAlignment, Table, presets};
 use hdrhistogram::Histogram;
 use redis::{Connection, Script};
-use tempfile::TempDir;
+use support::Server;
 
 const LEASE_MS: u64 = 30_000;
 const FLOOR: usize = 1; // its place among the rows
@@ -44,11 +41,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::from_arguments()?;
     let (url, _server) = match std::env::var("REDIS_URL") {
         Ok(url) => (url, None),
-        Err(_) => match Server::start() {
-            Ok(server) => (server.url(options.unix), Some(server)),
-            Err(_) if !options.measure => return Ok(()),
-            Err(error) => return Err(error),
-        },
+        Err(_) => {
+            let server = Server::start();
+            let url = if options.unix { server.unix_url() } else { server.url() };
+            (url, Some(server))
+        }
     };
     let mut redis = redis::Client::open(url.as_str())?.get_connection()?;
     let version = server_version(&mut redis)?;
@@ -219,82 +216,4 @@ fn transport(url: &str) -> redis::RedisResult<&'static str> {
         Unix(_) => "Unix socket",
         _ => "unknown transport",
     })
-}
-
-/// A server for this run only; dropping it stops it.
-struct Server {
-    process: Child,
-    port: u16,
-    directory: TempDir,
-}
-
-impl Server {
-    fn start() -> Result<Self, Box<dyn Error>> {
-        let candidates = match std::env::var_os("REDLATCH_TEST_SERVER") {
-            Some(program) => vec![program],
-            None => vec!["redis-server".into(), "valkey-server".into()],
-        };
-        for program in &candidates {
-            match Self::start_program(program) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                result => return Ok(result?),
-            }
-        }
-        Err(format!("set REDIS_URL, or install one of {candidates:?}").into())
-    }
-
-    fn start_program(program: &OsString) -> io::Result<Self> {
-        let directory = tempfile::tempdir()?;
-        // Free now, and with luck still free when the server binds it; if not, it ends and we hear of it.
-        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
-        let process = Command::new(program)
-            .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
-            .args(["--save", "", "--appendonly", "no"])
-            .args(["--unixsocket", "socket", "--dir"])
-            .arg(directory.path())
-            .current_dir(&directory)
-            .stdout(Stdio::null())
-            .spawn()?;
-        let mut server = Server {
-            process,
-            port,
-            directory,
-        };
-        server.wait_until_ready()?;
-        Ok(server)
-    }
-
-    /// Asks over the socket, which nobody else can be listening on.
-    fn wait_until_ready(&mut self) -> io::Result<()> {
-        let deadline = Instant::now() + Duration::from_secs(10);
-        loop {
-            let answer = redis::Client::open(self.url(true))
-                .and_then(|client| client.get_connection())
-                .and_then(|mut redis| redis::cmd("PING").exec(&mut redis));
-            match answer {
-                Ok(()) => return Ok(()),
-                Err(error) if Instant::now() > deadline => return Err(io::Error::other(error)),
-                Err(_) => thread::sleep(Duration::from_millis(10)),
-            }
-            if let Some(status) = self.process.try_wait()? {
-                return Err(io::Error::other(format!("the server ended: {status}")));
-            }
-        }
-    }
-
-    fn url(&self, unix: bool) -> String {
-        let socket: &Path = &self.directory.path().join("socket");
-        if unix {
-            format!("unix://{}", socket.display())
-        } else {
-            format!("redis://127.0.0.1:{}/", self.port)
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
 }

@@ -13,7 +13,7 @@ use std::{
 };
 
 use redlatch::{Client, ClientBuilder, Error, Guard, Lock, Lost, LostReason, Wait};
-use support::{Server, wait_until};
+use support::{SECOND, SLACK, Server, lost, millis, wait_until};
 
 /// A store with a corner of its own for one test.
 struct Store {
@@ -96,25 +96,12 @@ on_every_store! {
     the_last_handle_may_go_in_a_callback
 }
 
-const SECOND: Duration = Duration::from_secs(1);
-
-fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
-
 /// Leaves the lock taken as a crash would: no release, no renewal.
 fn crash(lock: &Lock) -> u64 {
     let guard = lock.acquire().unwrap();
     let fencing_token = guard.fencing_token();
     std::mem::forget(guard);
     fencing_token
-}
-
-fn lost(error: Error) -> LostReason {
-    match error {
-        Error::Lost(lost) => lost.reason,
-        other => panic!("expected a loss, got {other:?}"),
-    }
 }
 
 fn at_most_one_of_many_threads_and_clients_holds_the_lock(store: &Store) {
@@ -145,6 +132,7 @@ fn a_held_lock_is_refused_to_a_try_and_free_after_the_release(store: &Store) {
     let (ours, theirs) = (store.client().lock("x"), store.client().lock("x"));
     let guard = ours.try_acquire().unwrap().expect("free");
     assert!(guard.is_held());
+    assert_eq!(guard.name(), b"x");
     assert!(theirs.try_acquire().unwrap().is_none());
     assert!(ours.try_acquire().unwrap().is_none(), "not reentrant");
     guard.release().unwrap();
@@ -240,6 +228,7 @@ fn the_largest_durations_saturate(store: &Store) {
     let guard = lock.acquire().unwrap();
     let waiter = lock.clone();
     let waiting = thread::spawn(move || waiter.acquire_timeout(Duration::MAX).map(drop));
+    // Only a look at the present: that it never ends by itself cannot be seen. A slow thread passes too.
     thread::sleep(millis(50));
     assert!(!waiting.is_finished(), "a huge wait ended at once");
     drop(guard);
@@ -276,7 +265,7 @@ fn a_wait_ends_when_it_should(store: &Store) {
 }
 
 fn a_wait_outlasts_many_command_timeouts(store: &Store) {
-    let client = store.builder().command_timeout(millis(200)).build().unwrap();
+    let client = store.builder().command_timeout(millis(400)).build().unwrap();
     let _held = store.client().lock("x").acquire().unwrap();
     let start = Instant::now();
     let error = client.lock("x").acquire_timeout(SECOND * 2).unwrap_err();
@@ -292,12 +281,14 @@ fn leases_shorter_than_a_second_are_honoured(store: &Store) {
         .enumerate()
     {
         let lock = client.timed_lock(format!("short-{n}"), lease);
-        let start = Instant::now();
-        // The shortest may have run out by the time that it is here; then it is no grant.
-        let guard = loop {
+        let give_up = Instant::now() + SECOND * 10;
+        let (start, guard) = loop {
+            let start = Instant::now();
             match lock.try_acquire() {
-                Ok(guard) => break guard.expect("free"),
-                Err(Error::Unconfirmed(_)) => continue,
+                Ok(Some(guard)) => break (start, guard),
+                // The shortest may have run out by the time that it is here; then it is no grant, and for a moment it
+                // stands in the way of the next.
+                Ok(None) | Err(Error::Unconfirmed(_)) => assert!(start < give_up, "no grant arrives in time"),
                 Err(error) => panic!("{error:?}"),
             }
         };
@@ -312,10 +303,10 @@ fn leases_shorter_than_a_second_are_honoured(store: &Store) {
 }
 
 fn a_held_lock_is_renewed_and_its_waiters_go_on_waiting(store: &Store) {
-    let lease = millis(600);
+    let lease = SECOND * 3 / 2;
     let guard = store.client().lock("x").lease(lease).acquire().unwrap();
     let waiting = store.client().lock("x").lease(lease);
-    assert!(matches!(waiting.acquire_timeout(lease * 4), Err(Error::Timeout { .. })));
+    assert!(matches!(waiting.acquire_timeout(lease * 2), Err(Error::Timeout { .. })));
     guard.check().unwrap();
     guard.release().unwrap();
 }
@@ -324,6 +315,7 @@ fn a_waiter_gets_the_lock_after_its_release(store: &Store) {
     let guard = store.client().lock("x").acquire().unwrap();
     let waiter = store.client().lock("x");
     let waiting = thread::spawn(move || waiter.acquire_timeout(SECOND * 20).unwrap().fencing_token());
+    // Time to begin to wait, if the machine is not busy. However slow it is, it cannot have got in.
     thread::sleep(millis(30));
     assert!(!waiting.is_finished());
     let before = guard.fencing_token();
@@ -348,7 +340,7 @@ fn a_crashed_holders_lock_is_free_within_one_lease(store: &Store) {
 }
 
 fn a_late_release_leaves_the_next_holder_alone(store: &Store) {
-    let late = store.client().timed_lock("x", millis(100)).acquire().unwrap();
+    let late = store.client().timed_lock("x", millis(300)).acquire().unwrap();
     let next = store.client().lock("x").acquire_timeout(SECOND * 10).unwrap();
     assert!(!late.is_held());
     assert_eq!(lost(late.release().unwrap_err()), LostReason::Expired);
@@ -363,9 +355,7 @@ fn a_late_release_leaves_the_next_holder_alone(store: &Store) {
 fn a_fixed_lease_is_not_renewed(store: &Store) {
     let lease = millis(300);
     let guard = store.client().timed_lock("x", lease).acquire().unwrap();
-    let start = Instant::now();
     assert!(guard.wait_lost(SECOND * 10));
-    assert!(start.elapsed() <= lease);
     assert_eq!(lost(guard.check().unwrap_err()), LostReason::Expired);
 }
 
@@ -380,29 +370,29 @@ fn an_extension_sets_the_lease_and_never_shortens_it(store: &Store) {
 }
 
 fn an_extension_outlives_the_renewals(store: &Store) {
-    let guard = store.client().lock("x").lease(millis(300)).acquire().unwrap();
+    let guard = store.client().lock("x").lease(SECOND).acquire().unwrap();
     guard.extend(SECOND * 30).unwrap();
     // Several renewals later.
-    assert!(!guard.wait_lost(SECOND));
+    assert!(!guard.wait_lost(SECOND * 2));
     assert!(guard.remaining() > SECOND * 20, "{:?}", guard.remaining());
     guard.release().unwrap();
 }
 
 fn a_lost_lease_cannot_be_extended(store: &Store) {
-    let guard = store.client().timed_lock("x", millis(50)).acquire().unwrap();
+    let guard = store.client().timed_lock("x", millis(200)).acquire().unwrap();
     assert!(guard.wait_lost(SECOND * 5));
     assert_eq!(lost(guard.extend(SECOND).unwrap_err()), LostReason::Expired);
     assert!(!guard.is_held());
 }
 
 fn a_longest_hold_ends_a_renewed_lease(store: &Store) {
-    let max_hold = millis(900);
-    let lock = store.client().lock("x").lease(millis(300)).max_hold(max_hold);
+    let max_hold = millis(2_500);
+    let lock = store.client().lock("x").lease(SECOND).max_hold(max_hold);
     let start = Instant::now();
     let guard = lock.acquire().unwrap();
     assert!(guard.wait_lost(SECOND * 10));
     let held = start.elapsed();
-    assert!(held > millis(500) && held < max_hold + SECOND, "{held:?}");
+    assert!(held > SECOND * 3 / 2 && held < max_hold + SLACK, "{held:?}");
     assert_eq!(lost(guard.release().unwrap_err()), LostReason::MaxHold);
     drop(store.client().lock("x").acquire_timeout(SECOND * 5).unwrap());
 }
@@ -424,7 +414,7 @@ fn a_loss_is_told_by_guard_callback_and_release(store: &Store) {
     assert_eq!(lost(guard.check().unwrap_err()), LostReason::Expired);
     assert_eq!(lost(guard.release().unwrap_err()), LostReason::Expired);
     // One callback for one loss, and none for what was released in time.
-    lock.acquire().unwrap().release().unwrap();
+    lock.clone().lease(SECOND * 10).acquire().unwrap().release().unwrap();
     drop(lock);
     assert!(losses.recv_timeout(SECOND * 10).is_err());
 }
@@ -441,11 +431,11 @@ fn a_callback_that_blocks_or_panics_costs_no_other_lease(store: &Store) {
     let (unblock, blocked) = mpsc::channel::<()>();
     let blocked = std::sync::Mutex::new(blocked);
     let called = Arc::new(AtomicU32::new(0));
-    let kept = client.lock("kept").lease(millis(300)).acquire().unwrap();
+    let kept = client.lock("kept").lease(SECOND).acquire().unwrap();
     let panics = client
-        .timed_lock("panics", millis(50))
+        .timed_lock("panics", millis(200))
         .on_lost(|_| panic!("a user's mistake"));
-    let blocks = client.timed_lock("blocks", millis(50)).on_lost({
+    let blocks = client.timed_lock("blocks", millis(200)).on_lost({
         let called = called.clone();
         move |_| {
             called.fetch_add(1, Ordering::SeqCst);
@@ -456,7 +446,7 @@ fn a_callback_that_blocks_or_panics_costs_no_other_lease(store: &Store) {
     wait_until("the blocking callback", SECOND * 10, || {
         called.load(Ordering::SeqCst) == 1
     });
-    assert!(!kept.wait_lost(SECOND));
+    assert!(!kept.wait_lost(SECOND * 3 / 2));
     kept.release().unwrap();
     drop(unblock);
 }
@@ -557,7 +547,7 @@ fn a_panic_in_a_closure_releases_and_unwinds(store: &Store) {
 }
 
 fn a_closure_that_lost_the_lock_has_run_and_is_told_so(store: &Store) {
-    let lock = store.client().timed_lock("x", millis(50));
+    let lock = store.client().timed_lock("x", millis(200));
     let mut ran = false;
     let outcome = lock.with_guard(|guard| {
         assert!(guard.wait_lost(SECOND * 5));
@@ -569,11 +559,11 @@ fn a_closure_that_lost_the_lock_has_run_and_is_told_so(store: &Store) {
 
 fn handles_may_go_in_any_order(store: &Store) {
     let client = store.client();
-    let lock = client.lock("x").lease(millis(300));
+    let lock = client.lock("x").lease(SECOND);
     let guard = lock.acquire().unwrap();
     drop(client);
     drop(lock);
-    assert!(!guard.wait_lost(SECOND), "renewed without its client and lock");
+    assert!(!guard.wait_lost(SECOND * 3 / 2), "renewed without its client and lock");
     guard.release().unwrap();
 
     let client = store.client();
@@ -588,7 +578,7 @@ fn the_last_handle_may_go_in_a_callback(store: &Store) {
     let client = store.client();
     let last = std::sync::Mutex::new(Some(client.clone()));
     let guard = client
-        .timed_lock("x", millis(50))
+        .timed_lock("x", millis(200))
         .on_lost(move |_| {
             drop(last.lock().unwrap().take());
             sender.send(()).unwrap();

@@ -6,10 +6,11 @@ mod support;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use redis::{Connection, RedisResult, cmd};
-use support::{Fault, Proxy, Server, is_acquire, is_release, is_renew, shared, wait_until};
+use support::{Fault, FaultHandle, Proxy, Server, SetOnDrop, is_acquire, is_release, is_renew, shared, wait_until};
 
 /// Longer than anything here takes on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
@@ -261,9 +262,11 @@ fn every_match_is_struck_until_the_rule_ends() {
 fn a_script_that_the_server_does_not_know_does_not_count() {
     let server = shared();
     let proxy = Proxy::to(&server);
-    let fault = proxy.on(is_release).apply(Fault::CutAfter);
-    let mut connection = connect(&proxy);
     let script = redis::Script::new("return redis.call('SET', KEYS[1], ARGV[1], 'NX') -- noscript");
+    let digest = script.get_hash().as_bytes().to_vec();
+    let runs_it = move |args: &[Vec<u8>]| is("evalsha")(args) && args[1] == digest;
+    let fault = proxy.on(runs_it).apply(Fault::CutAfter);
+    let mut connection = connect(&proxy);
     // Sends EVALSHA, loads the script on NOSCRIPT, and sends EVALSHA again.
     let result = script.key("noscript").arg("token").invoke(&mut connection);
     assert_closed(result);
@@ -273,21 +276,48 @@ fn a_script_that_the_server_does_not_know_does_not_count() {
 }
 
 #[test]
-fn scripts_are_told_apart_by_their_keys_and_arguments() {
-    let args = |line: &str| -> Vec<Vec<u8>> { line.split(' ').map(|arg| arg.into()).collect() };
-    let told = |line| {
-        let args = args(line);
-        (is_acquire(&args), is_renew(&args), is_release(&args))
-    };
-    assert_eq!(
-        told("EVALSHA abc 2 lock:a {lock:a}:redlatch:fencing:lock:a token 30000"),
-        (true, false, false)
-    );
-    assert_eq!(told("EVAL abc 1 lock:a token 30000"), (false, true, false));
-    assert_eq!(told("evalsha abc 1 lock:a token"), (false, false, true));
-    assert_eq!(told("SET lock:a token"), (false, false, false));
-    assert_eq!(told("EVALSHA abc 9 lock:a"), (false, false, false));
-    assert_eq!(told("EVALSHA abc"), (false, false, false));
+fn a_fault_that_has_not_struck_is_told_when_its_handle_goes() {
+    let server = shared();
+    let proxy = Proxy::to(&server);
+    let missed = proxy.on(is("never")).apply(Fault::CutAfter);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(missed)));
+    let said = panicked.unwrap_err().downcast::<String>().unwrap();
+    assert!(said.contains(file!()) && said.contains("has not struck"), "{said}");
+    drop(proxy.on(is("never")).may_miss().apply(Fault::CutAfter));
+    drop(proxy.on(is("never")).watch());
+}
+
+#[test]
+fn a_flag_is_set_however_its_scope_ends() {
+    let (orderly, panicked) = (AtomicBool::new(false), AtomicBool::new(false));
+    drop(SetOnDrop(&orderly));
+    let scope = std::panic::AssertUnwindSafe(|| {
+        let _panicked = SetOnDrop(&panicked);
+        panic!("in the scope");
+    });
+    std::panic::catch_unwind(scope).unwrap_err();
+    assert!(orderly.into_inner() && panicked.into_inner());
+}
+
+#[test]
+fn the_scripts_of_a_real_client_are_told_apart() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let seen = [is_acquire, is_renew, is_release].map(|which| proxy.on(which).watch());
+    let counts = || seen.each_ref().map(FaultHandle::seen);
+    let lock = redlatch::Client::open(proxy.url()).unwrap().lock("x");
+    // The first round has the texts sent, the second only their digests.
+    for round in 0..2 {
+        let guard = lock.acquire().unwrap();
+        assert_eq!(counts(), [round + 1, round, round]);
+        guard.extend(SOON * 60).unwrap();
+        assert_eq!(counts(), [round + 1, round + 1, round]);
+        guard.release().unwrap();
+        assert_eq!(counts(), [round + 1, round + 1, round + 1]);
+    }
+    assert_eq!(server.command_calls("eval"), 3);
+    cmd("SET").arg("x").arg("y").exec(&mut connect(&proxy)).unwrap();
+    assert_eq!(counts(), [2, 2, 2]);
 }
 
 #[test]

@@ -13,43 +13,39 @@ use std::{
 };
 
 use redlatch::{Client, Error, LostReason};
-use support::{Server, wait_until};
+use support::{Proxy, SECOND, SLACK, Server, SetOnDrop, is_acquire, lost, millis, wait_until};
 
-const SECOND: Duration = Duration::from_secs(1);
-
-fn millis(millis: u64) -> Duration {
-    Duration::from_millis(millis)
-}
+/// Where the fencing counter of the lock `x` stands.
+const COUNTER: &str = "{lock:x}:redlatch:fencing:lock:x";
 
 fn client(server: &Server) -> Client {
-    Client::builder()
-        .url(server.url())
-        .command_timeout(SECOND)
-        .build()
-        .unwrap()
+    client_at(&server.url())
 }
 
-fn run(server: &Server, command: &str) -> redis::Value {
-    let mut words = command.split(' ');
-    let mut cmd = redis::cmd(words.next().unwrap());
-    words.for_each(|word| {
-        cmd.arg(word);
-    });
-    cmd.query(&mut server.connection()).unwrap()
+fn client_at(url: &str) -> Client {
+    Client::builder().url(url).command_timeout(SECOND).build().unwrap()
 }
 
-fn get(server: &Server, key: &str) -> Option<String> {
-    redis::cmd("GET").arg(key).query(&mut server.connection()).unwrap()
+/// Somebody who waits for the lock `x`, behind a proxy that shows what they do.
+struct Waiter {
+    thread: thread::JoinHandle<()>,
+    _proxy: Proxy,
 }
 
-fn ttl(server: &Server, key: &str) -> i64 {
-    redis::cmd("PTTL").arg(key).query(&mut server.connection()).unwrap()
-}
+impl Waiter {
+    /// Starts to wait, and returns once `server` has answered some attempts with whatever it answers now.
+    fn start(server: &Server) -> Self {
+        let proxy = Proxy::to(server);
+        let attempts = proxy.on(is_acquire).watch();
+        let lock = client_at(proxy.url()).lock("x");
+        let thread = thread::spawn(move || lock.acquire_timeout(SECOND * 30).unwrap().release().unwrap());
+        // There is no third before the second has its answer.
+        attempts.wait_seen(3, SECOND * 10);
+        Self { thread, _proxy: proxy }
+    }
 
-fn lost(error: Error) -> LostReason {
-    match error {
-        Error::Lost(lost) => lost.reason,
-        other => panic!("expected a loss, got {other:?}"),
+    fn gets_the_lock(self) {
+        self.thread.join().unwrap();
     }
 }
 
@@ -57,20 +53,20 @@ fn lost(error: Error) -> LostReason {
 fn a_flushed_lock_is_lost_at_once_and_tokens_go_on_rising() {
     let server = Server::start();
     let (sender, losses) = mpsc::channel();
-    let lock = client(&server).lock("x").lease(millis(900)).on_lost(move |lost| {
+    let lock = client(&server).lock("x").lease(SECOND * 3).on_lost(move |lost| {
         sender.send(lost.reason).unwrap();
     });
     let guard = lock.acquire().unwrap();
-    run(&server, "FLUSHALL");
+    server.run("FLUSHALL");
     assert_eq!(losses.recv_timeout(SECOND * 10).unwrap(), LostReason::Deleted);
     assert_eq!(lost(guard.check().unwrap_err()), LostReason::Deleted);
-    assert_eq!(get(&server, "lock:x"), None, "a renewal re-created the key");
+    assert_eq!(server.get("lock:x"), None, "a renewal re-created the key");
 
     let next = client(&server).lock("x").acquire().unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
     assert_eq!(lost(guard.release().unwrap_err()), LostReason::Deleted);
     next.check().unwrap();
-    assert_eq!(get(&server, "lock:x").as_deref(), Some(next.token()));
+    assert_eq!(server.get("lock:x").as_deref(), Some(next.token()));
 }
 
 #[test]
@@ -79,13 +75,13 @@ fn a_release_tells_deleted_from_taken() {
     let lock = client(&server).lock("x");
 
     let guard = lock.acquire().unwrap();
-    run(&server, "DEL lock:x");
+    server.run("DEL lock:x");
     assert_eq!(lost(guard.release().unwrap_err()), LostReason::Deleted);
 
     let guard = lock.acquire().unwrap();
-    run(&server, "SET lock:x another PX 60000");
+    server.run("SET lock:x another PX 60000");
     assert_eq!(lost(guard.release().unwrap_err()), LostReason::Taken);
-    assert_eq!(get(&server, "lock:x").as_deref(), Some("another"));
+    assert_eq!(server.get("lock:x").as_deref(), Some("another"));
 }
 
 #[test]
@@ -97,7 +93,7 @@ fn an_extension_tells_deleted_from_taken() {
         ("SET lock:x another PX 900", LostReason::Taken),
     ] {
         let guard = lock.acquire_timeout(SECOND * 10).unwrap();
-        run(&server, meddle);
+        server.run(meddle);
         assert_eq!(lost(guard.extend(SECOND * 120).unwrap_err()), reason);
         assert_eq!(lost(guard.check().unwrap_err()), reason);
         assert!(!guard.is_held());
@@ -107,27 +103,27 @@ fn an_extension_tells_deleted_from_taken() {
 #[test]
 fn a_renewal_never_re_creates_a_lock_that_another_had_meanwhile() {
     let server = Server::start();
-    let lock = client(&server).lock("x").lease(millis(900));
+    let lock = client(&server).lock("x").lease(SECOND * 2);
     let guard = lock.acquire().unwrap();
-    run(&server, "DEL lock:x");
+    server.run("DEL lock:x");
     client(&server).lock("x").acquire().unwrap().release().unwrap();
     assert!(guard.wait_lost(SECOND * 10));
     drop(guard);
-    assert_eq!(get(&server, "lock:x"), None);
+    assert_eq!(server.get("lock:x"), None);
 }
 
 #[test]
 fn scripts_may_be_flushed_between_any_two_operations() {
     let server = Server::start();
-    let flush = || run(&server, "SCRIPT FLUSH");
-    let lock = client(&server).lock("x").lease(millis(600));
-    for _ in 0..3 {
+    let flush = || server.run("SCRIPT FLUSH");
+    let lock = client(&server).lock("x").lease(SECOND * 3 / 2);
+    for _ in 0..2 {
         flush();
         let guard = lock.acquire().unwrap();
         flush();
-        assert!(!guard.wait_lost(millis(900)), "a renewal met an unknown script");
+        assert!(!guard.wait_lost(SECOND * 2), "a renewal met an unknown script");
         flush();
-        guard.extend(SECOND * 2).unwrap();
+        guard.extend(SECOND * 3).unwrap();
         flush();
         guard.release().unwrap();
     }
@@ -136,20 +132,20 @@ fn scripts_may_be_flushed_between_any_two_operations() {
 #[test]
 fn killed_connections_cost_nothing() {
     let server = Server::start();
-    let lock = client(&server).lock("x").lease(millis(600));
+    let lock = client(&server).lock("x").lease(SECOND * 3 / 2);
     let mut last = 0;
-    for _ in 0..5 {
+    for _ in 0..4 {
         let guard = lock.acquire().unwrap();
-        run(&server, "CLIENT KILL TYPE normal");
-        assert!(!guard.wait_lost(millis(500)));
-        run(&server, "CLIENT KILL TYPE normal");
-        guard.extend(SECOND).unwrap();
-        run(&server, "CLIENT KILL TYPE normal");
+        server.run("CLIENT KILL TYPE normal");
+        assert!(!guard.wait_lost(millis(700)));
+        server.run("CLIENT KILL TYPE normal");
+        guard.extend(SECOND * 2).unwrap();
+        server.run("CLIENT KILL TYPE normal");
         let fencing_token = guard.fencing_token();
         assert!(fencing_token > last);
         last = fencing_token;
         guard.release().unwrap();
-        run(&server, "CLIENT KILL TYPE normal");
+        server.run("CLIENT KILL TYPE normal");
         lock.try_acquire().unwrap().expect("free").release().unwrap();
     }
 }
@@ -157,14 +153,14 @@ fn killed_connections_cost_nothing() {
 #[test]
 fn a_server_that_restarts_empty_ends_the_holds_and_tokens_go_on_rising() {
     let server = Server::start();
-    let lock = client(&server).lock("x").lease(SECOND * 2);
+    let lock = client(&server).lock("x").lease(SECOND * 10);
     let mut last = 0;
-    for _ in 0..3 {
+    for _ in 0..2 {
         let guard = lock.acquire().unwrap();
         assert!(guard.fencing_token() > last);
         last = guard.fencing_token();
         server.restart_empty();
-        assert!(guard.wait_lost(SECOND * 10));
+        assert!(guard.wait_lost(SECOND * 20));
         assert_eq!(lost(guard.release().unwrap_err()), LostReason::Deleted);
     }
 }
@@ -192,11 +188,10 @@ fn an_old_dataset_under_a_living_connection_repeats_no_token() {
     let server = Server::start();
     let lock = client(&server).lock("x");
     lock.acquire().unwrap().release().unwrap();
-    let counter = "{lock:x}:redlatch:fencing:lock:x";
-    let old: Vec<u8> = redis::cmd("DUMP").arg(counter).query(&mut server.connection()).unwrap();
+    let old: Vec<u8> = redis::cmd("DUMP").arg(COUNTER).query(&mut server.connection()).unwrap();
     let last = (0..50).map(|_| lock.acquire().unwrap().fencing_token()).max().unwrap();
     let mut restore = redis::cmd("RESTORE");
-    restore.arg(counter).arg(60_000).arg(&old).arg("REPLACE");
+    restore.arg(COUNTER).arg(60_000).arg(&old).arg("REPLACE");
     restore.exec(&mut server.connection()).unwrap();
     assert!(lock.acquire().unwrap().fencing_token() > last);
 }
@@ -207,10 +202,7 @@ fn a_counter_ahead_of_the_clock_goes_on_rising() {
     let lock = client(&server).lock("x");
     // What a clock leaves that was stepped back by a day.
     let ahead = lock.acquire().unwrap().fencing_token() + 24 * 3600 * 1_000_000;
-    run(
-        &server,
-        &format!("SET {{lock:x}}:redlatch:fencing:lock:x {ahead} EX 60"),
-    );
+    server.run(&format!("SET {{lock:x}}:redlatch:fencing:lock:x {ahead} EX 60"));
     assert_eq!(lock.acquire().unwrap().fencing_token(), ahead + 1);
     assert_eq!(lock.acquire().unwrap().fencing_token(), ahead + 2);
 }
@@ -218,7 +210,7 @@ fn a_counter_ahead_of_the_clock_goes_on_rising() {
 #[test]
 fn a_snapshot_may_bring_back_a_hold_but_not_for_longer_than_its_lease() {
     let server = Server::start();
-    let lease = SECOND * 2;
+    let lease = SECOND * 3;
     let guard = client(&server).timed_lock("x", lease).acquire().unwrap();
     server.save_snapshot();
     let fencing_token = guard.fencing_token();
@@ -244,7 +236,8 @@ fn a_lease_ends_here_before_it_ends_at_a_server_that_is_gone() {
     let server = Server::start();
     let lease = millis(1_200);
     let (sender, losses) = mpsc::channel();
-    let lock = client(&server).lock("x").lease(lease).on_lost(move |lost| {
+    let client = Client::builder().url(server.url()).command_timeout(SECOND * 5).build();
+    let lock = client.unwrap().lock("x").lease(lease).on_lost(move |lost| {
         sender.send((lost.reason, Instant::now())).unwrap();
     });
     let start = Instant::now();
@@ -252,15 +245,11 @@ fn a_lease_ends_here_before_it_ends_at_a_server_that_is_gone() {
     server.stop_process();
     let (reason, told) = losses.recv_timeout(SECOND * 20).unwrap();
     assert_eq!(reason, LostReason::Expired);
-    assert!(
-        told - start <= lease + millis(900),
-        "told only after {:?}",
-        told - start
-    );
+    assert!(told - start <= lease + SLACK, "told only after {:?}", told - start);
     let asked = Instant::now();
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
-    assert!(asked.elapsed() < millis(500), "is_held() waited for the server");
+    assert!(asked.elapsed() < SLACK, "is_held() waited for the server");
     server.continue_process();
     assert_eq!(lost(guard.release().unwrap_err()), LostReason::Expired);
 }
@@ -268,7 +257,7 @@ fn a_lease_ends_here_before_it_ends_at_a_server_that_is_gone() {
 #[test]
 fn renewal_resumes_after_an_outage_longer_than_a_lease() {
     let server = Server::start();
-    let lease = millis(900);
+    let lease = SECOND * 3 / 2;
     let lock = client(&server).lock("x").lease(lease);
     let guard = lock.acquire().unwrap();
     server.stop_process();
@@ -276,7 +265,7 @@ fn renewal_resumes_after_an_outage_longer_than_a_lease() {
     server.continue_process();
     drop(guard);
     let guard = lock.acquire_timeout(SECOND * 10).unwrap();
-    assert!(!guard.wait_lost(lease * 3));
+    assert!(!guard.wait_lost(lease * 2));
     guard.release().unwrap();
 }
 
@@ -289,6 +278,7 @@ fn a_waiter_rides_out_a_restart() {
     let waits = || server.command_calls("pttl") > 3;
     wait_until("the waiter to wait", SECOND * 10, waits);
     server.kill();
+    // It tries at least every 50 ms, so it meets this. (Through a proxy it would be hung up on, not refused.)
     thread::sleep(millis(300));
     server.restart();
     assert!(waiting.join().unwrap() > guard.fencing_token());
@@ -297,7 +287,7 @@ fn a_waiter_rides_out_a_restart() {
 #[test]
 fn dropping_a_guard_without_a_server_takes_one_command_timeout_at_most() {
     let server = Server::start();
-    let timeout = millis(700);
+    let timeout = millis(1_500);
     let client = Client::builder()
         .url(server.url())
         .command_timeout(timeout)
@@ -312,20 +302,34 @@ fn dropping_a_guard_without_a_server_takes_one_command_timeout_at_most() {
         let start = Instant::now();
         drop(guard);
         let took = start.elapsed();
-        assert!(took <= timeout + millis(250), "{outage}: {took:?}");
+        assert!(took <= timeout + SLACK, "{outage}: {took:?}");
         if outage == "stopped" {
             server.continue_process();
             // The janitor's work: long before the lease of 30 s ends.
-            let free = || get(&server, "lock:stopped").is_none();
+            let free = || server.get("lock:stopped").is_none();
             wait_until("the key to be cleaned up", SECOND * 10, free);
         }
     }
 }
 
 #[test]
+fn dropping_the_last_handle_without_a_server_takes_two_command_timeouts_at_most() {
+    let server = Server::start();
+    let timeout = millis(1_200);
+    let client = Client::builder().url(server.url()).command_timeout(timeout).build();
+    let guard = client.unwrap().lock("x").acquire().unwrap();
+    server.stop_process();
+    let start = Instant::now();
+    // One for the release, one for what the background work still tries.
+    drop(guard);
+    assert!(start.elapsed() <= timeout * 2 + SLACK, "{:?}", start.elapsed());
+    server.continue_process();
+}
+
+#[test]
 fn an_explicit_release_without_a_server_is_unconfirmed_and_bounded() {
     let server = Server::start();
-    let timeout = millis(400);
+    let timeout = millis(1_200);
     let client = Client::builder()
         .url(server.url())
         .command_timeout(timeout)
@@ -336,10 +340,10 @@ fn an_explicit_release_without_a_server_is_unconfirmed_and_bounded() {
     let start = Instant::now();
     let error = guard.release().unwrap_err();
     assert!(matches!(error, Error::Unconfirmed(_)), "{error:?}");
-    assert!(start.elapsed() <= timeout * 2 + millis(250));
+    assert!(start.elapsed() <= timeout * 2 + SLACK);
     server.continue_process();
     wait_until("the key to be cleaned up", SECOND * 10, || {
-        get(&server, "lock:x").is_none()
+        server.get("lock:x").is_none()
     });
     // A closure's caller is not bothered with it.
     let value = client.lock("z").with_lock(|| {
@@ -349,24 +353,20 @@ fn an_explicit_release_without_a_server_is_unconfirmed_and_bounded() {
     assert_eq!(value.unwrap(), 42);
     server.continue_process();
     wait_until("the key to be cleaned up", SECOND * 10, || {
-        get(&server, "lock:z").is_none()
+        server.get("lock:z").is_none()
     });
 }
 
 #[test]
 fn a_client_that_goes_away_cleans_up_first_if_it_can() {
     let server = Server::start();
-    let client = Client::builder()
-        .url(server.url())
-        .command_timeout(millis(400))
-        .build()
-        .unwrap();
+    let client = client(&server);
     let guard = client.lock("x").acquire().unwrap();
     server.stop_process();
     drop(guard);
     server.continue_process();
     drop(client);
-    assert_eq!(get(&server, "lock:x"), None);
+    assert_eq!(server.get("lock:x"), None);
 }
 
 #[test]
@@ -374,24 +374,27 @@ fn everything_on_the_server_has_a_ttl_at_every_instant() {
     let server = Server::start();
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
+        let _done = SetOnDrop(&done);
         for worker in 0..3 {
             let (client, done) = (client(&server), &done);
             scope.spawn(move || {
+                let _done = SetOnDrop(done);
                 for round in 0_u32.. {
                     if done.load(Ordering::SeqCst) {
                         return;
                     }
-                    let lock = client
-                        .lock(format!("name-{}", round % 3))
-                        .lease(millis(200))
-                        .max_hold(millis(500));
-                    let guard = lock.acquire().unwrap();
-                    if round % 5 == worker {
-                        guard.extend(millis(400)).unwrap();
-                        guard.wait_lost(millis(150));
-                    }
+                    let lock = client.lock(format!("name-{}", round % 3)).lease(SECOND);
                     if round % 7 == 0 {
-                        std::mem::forget(guard);
+                        // A crash, as far as the server can see.
+                        let crashing = lock.max_hold(millis(300)).acquire_timeout(SECOND * 10);
+                        std::mem::forget(crashing.unwrap());
+                        continue;
+                    }
+                    let guard = lock.acquire_timeout(SECOND * 10).unwrap();
+                    if round % 5 == worker {
+                        // Long enough for a renewal.
+                        guard.wait_lost(millis(400));
+                        guard.extend(SECOND * 5).unwrap();
                     }
                 }
             });
@@ -403,48 +406,47 @@ fn everything_on_the_server_has_a_ttl_at_every_instant() {
         );
         let mut connection = server.connection();
         let start = Instant::now();
-        while start.elapsed() < SECOND * 2 {
+        while start.elapsed() < SECOND * 3 {
             let eternal: Vec<String> = eternal.invoke(&mut connection).unwrap();
             assert!(eternal.is_empty(), "{eternal:?}");
         }
-        done.store(true, Ordering::SeqCst);
     });
 }
 
 #[test]
 fn no_renewal_or_extension_makes_or_leaves_a_key_persistent() {
     let server = Server::start();
-    let lock = client(&server).lock("x").lease(millis(900));
+    let lock = client(&server).lock("x").lease(SECOND * 2);
     let guard = lock.acquire().unwrap();
-    run(&server, "PERSIST lock:x");
+    server.run("PERSIST lock:x");
     wait_until("a renewal to give the key its TTL back", SECOND * 10, || {
-        ttl(&server, "lock:x") > 0
+        server.ttl("lock:x").is_some()
     });
-    run(&server, "PERSIST lock:x");
+    server.run("PERSIST lock:x");
     guard.extend(SECOND * 10).unwrap();
-    assert!(ttl(&server, "lock:x") > 9_000);
+    assert!(server.ttl("lock:x").unwrap() > SECOND * 5);
     guard.release().unwrap();
-    assert_eq!(get(&server, "lock:x"), None);
+    assert_eq!(server.get("lock:x"), None);
 }
 
 #[test]
 fn a_foreign_lock_without_a_ttl_is_waited_for_and_never_taken() {
     let server = Server::start();
-    run(&server, "SET lock:x foreign");
+    server.run("SET lock:x foreign");
     let lock = client(&server).lock("x");
     assert!(lock.try_acquire().unwrap().is_none());
     assert!(matches!(lock.acquire_timeout(millis(300)), Err(Error::Timeout { .. })));
-    assert_eq!(get(&server, "lock:x").as_deref(), Some("foreign"));
-    assert_eq!(ttl(&server, "lock:x"), -1);
-    run(&server, "DEL lock:x");
+    assert_eq!(server.get("lock:x").as_deref(), Some("foreign"));
+    assert_eq!(server.ttl("lock:x"), None);
+    server.run("DEL lock:x");
     assert!(lock.try_acquire().unwrap().is_some());
 }
 
 #[test]
 fn a_key_that_is_no_lock_is_a_conflict_and_stays_untouched() {
     let server = Server::start();
-    run(&server, "HSET lock:x field value");
-    let before = run(&server, "DUMP lock:x");
+    server.run("HSET lock:x field value");
+    let before = server.run("DUMP lock:x");
     let lock = client(&server).lock("x");
     for result in [
         lock.try_acquire().map(drop),
@@ -453,9 +455,9 @@ fn a_key_that_is_no_lock_is_a_conflict_and_stays_untouched() {
     ] {
         assert!(matches!(result, Err(Error::KeyConflict { key }) if key == b"lock:x"));
     }
-    assert_eq!(run(&server, "DUMP lock:x"), before);
+    assert_eq!(server.run("DUMP lock:x"), before);
     assert_eq!(
-        run(&server, "KEYS *"),
+        server.run("KEYS *"),
         redis::Value::Array(vec![redis::Value::BulkString(b"lock:x".to_vec())])
     );
 }
@@ -464,32 +466,36 @@ fn a_key_that_is_no_lock_is_a_conflict_and_stays_untouched() {
 fn a_fencing_counter_that_is_none_is_a_conflict_before_anything_is_written() {
     let server = Server::start();
     for meddle in [
-        "HSET {lock:x}:redlatch:fencing:lock:x f v",
-        "SET {lock:x}:redlatch:fencing:lock:x words",
-        "SET {lock:x}:redlatch:fencing:lock:x inf",
-        "SET {lock:x}:redlatch:fencing:lock:x nan",
-        "SET {lock:x}:redlatch:fencing:lock:x 1e300",
-        "SET {lock:x}:redlatch:fencing:lock:x -1",
+        "HSET COUNTER field value",
+        "SET COUNTER words",
+        "SET COUNTER inf",
+        "SET COUNTER nan",
+        "SET COUNTER 1e300",
+        "SET COUNTER -1",
     ] {
-        run(&server, "FLUSHALL");
-        run(&server, meddle);
-        assert!(matches!(
-            client(&server).lock("x").try_acquire(),
-            Err(Error::KeyConflict { .. })
-        ));
-        assert_eq!(get(&server, "lock:x"), None);
+        server.run("FLUSHALL");
+        server.run(&meddle.replace("COUNTER", COUNTER));
+        let before = server.run(&format!("DUMP {COUNTER}"));
+        let error = client(&server).lock("x").try_acquire().unwrap_err();
+        assert!(
+            matches!(&error, Error::KeyConflict { key } if key == COUNTER.as_bytes()),
+            "{meddle}: {error:?}"
+        );
+        assert_eq!(server.get("lock:x"), None);
+        assert_eq!(server.run(&format!("DUMP {COUNTER}")), before);
     }
 }
 
 #[test]
 fn a_lock_whose_key_becomes_something_else_is_taken() {
     let server = Server::start();
-    let guard = client(&server).lock("x").lease(millis(900)).acquire().unwrap();
-    run(&server, "DEL lock:x");
-    run(&server, "LPUSH lock:x element");
+    let guard = client(&server).lock("x").lease(SECOND * 2).acquire().unwrap();
+    server.run("LPUSH list element");
+    // In one step, so that no renewal finds nothing there.
+    server.run("RENAME list lock:x");
     assert!(guard.wait_lost(SECOND * 10));
     assert_eq!(lost(guard.release().unwrap_err()), LostReason::Taken);
-    assert_eq!(run(&server, "LLEN lock:x"), redis::Value::Int(1));
+    assert_eq!(server.run("LLEN lock:x"), redis::Value::Int(1));
 }
 
 #[test]
@@ -497,14 +503,12 @@ fn a_demoted_server_is_waited_for_and_used_again_when_promoted() {
     let (server, other) = (Server::start(), Server::start());
     let lock = client(&server).lock("x");
     lock.acquire().unwrap().release().unwrap();
-    run(&server, &format!("REPLICAOF 127.0.0.1 {}", other.port()));
+    server.run(&format!("REPLICAOF 127.0.0.1 {}", other.port()));
     let error = lock.try_acquire().unwrap_err();
     assert!(matches!(error, Error::Server(_)), "{error:?}");
-    let waiter = lock.clone();
-    let waiting = thread::spawn(move || waiter.acquire_timeout(SECOND * 30));
-    thread::sleep(millis(100));
-    run(&server, "REPLICAOF NO ONE");
-    drop(waiting.join().unwrap().unwrap());
+    let waiter = Waiter::start(&server);
+    server.run("REPLICAOF NO ONE");
+    waiter.gets_the_lock();
     lock.acquire().unwrap().release().unwrap();
 }
 
@@ -520,11 +524,9 @@ fn a_busy_server_is_waited_for() {
     });
     let refused = || matches!(lock.try_acquire(), Err(Error::Server(_)));
     wait_until("the server to be busy", SECOND * 10, refused);
-    let waiter = lock.clone();
-    let waiting = thread::spawn(move || waiter.acquire_timeout(SECOND * 30).map(drop));
-    thread::sleep(millis(100));
-    redis::cmd("SCRIPT").arg("KILL").exec(&mut server.connection()).unwrap();
-    waiting.join().unwrap().unwrap();
+    let waiter = Waiter::start(&server);
+    server.run("SCRIPT KILL");
+    waiter.gets_the_lock();
     hogging.join().unwrap();
 }
 
@@ -537,13 +539,13 @@ fn a_loading_server_is_waited_for() {
         "1024",
     ]);
     let mut fill = redis::pipe();
-    (0..1_500).for_each(|n| {
+    (0..2_500).for_each(|n| {
         fill.set(format!("key-{n}"), "value").ignore();
     });
     fill.exec(&mut server.connection()).unwrap();
     let lock = client(&server).lock("x");
     lock.acquire().unwrap().release().unwrap();
-    run(&server, "SAVE");
+    server.run("SAVE");
     server.kill();
     let restarting = thread::scope(|scope| {
         let restart = scope.spawn(|| server.restart());
@@ -565,22 +567,19 @@ fn a_server_out_of_memory_is_waited_for() {
     let server = Server::start();
     let lock = client(&server).lock("x");
     lock.acquire().unwrap().release().unwrap();
-    run(&server, "CONFIG SET maxmemory 1");
+    server.run("CONFIG SET maxmemory 1");
     assert!(matches!(lock.try_acquire(), Err(Error::Server(_))));
-    let waiter = lock.clone();
-    let waiting = thread::spawn(move || waiter.acquire_timeout(SECOND * 30).map(drop));
-    thread::sleep(millis(100));
-    run(&server, "CONFIG SET maxmemory 0");
-    waiting.join().unwrap().unwrap();
+    let waiter = Waiter::start(&server);
+    server.run("CONFIG SET maxmemory 0");
+    waiter.gets_the_lock();
 }
 
 #[test]
 fn what_stays_on_the_server_is_the_counter_and_it_expires() {
     let server = Server::start();
     client(&server).lock("x").acquire().unwrap().release().unwrap();
-    let counter = "{lock:x}:redlatch:fencing:lock:x";
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut server.connection()).unwrap();
-    assert_eq!(keys, [counter]);
-    let left = Duration::from_millis(ttl(&server, counter) as u64);
+    assert_eq!(keys, [COUNTER]);
+    let left = server.ttl(COUNTER).unwrap();
     assert!(left > SECOND * 47 * 3600 && left <= SECOND * 48 * 3600, "{left:?}");
 }

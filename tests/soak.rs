@@ -1,5 +1,6 @@
 //! Everything at once: many holders, a connection that breaks in every way, and a server that is meddled with in every
-//! way that keeps its data. A few seconds by default; minutes with `scripts/test --long`, which sets `REDLATCH_LONG`.
+//! way that keeps its data. A few seconds by default, or as many as `REDLATCH_LONG` says: minutes with
+//! `scripts/test --long`.
 
 mod support;
 
@@ -14,12 +15,16 @@ use std::{
 };
 
 use redlatch::{Client, Error, Guard};
-use support::{Fault, Proxy, Server, is_acquire, is_release, is_renew};
+use support::{Fault, Proxy, Server, SetOnDrop, is_acquire, is_release, is_renew, millis};
 
 const NAMES: usize = 3;
 
 fn how_long() -> Duration {
-    Duration::from_secs(if env::var_os("REDLATCH_LONG").is_some() { 180 } else { 4 })
+    let seconds = match env::var("REDLATCH_LONG") {
+        Ok(seconds) => seconds.parse().expect("REDLATCH_LONG to be a number of seconds"),
+        Err(_) => 4,
+    };
+    Duration::from_secs(seconds)
 }
 
 /// Whoever holds each name, as far as this process knows.
@@ -56,6 +61,7 @@ fn at_most_one_holds_each_name_whatever_happens_to_the_connection() {
     let (holders, done) = (Holders::default(), AtomicBool::new(false));
     let (grants, losses) = (AtomicU32::new(0), AtomicU32::new(0));
     thread::scope(|scope| {
+        let _done = SetOnDrop(&done);
         for worker in 0..6_usize {
             // Half of them have a straight line to the server, and would profit from any lapse of the others.
             let url = if worker % 2 == 0 {
@@ -63,28 +69,27 @@ fn at_most_one_holds_each_name_whatever_happens_to_the_connection() {
             } else {
                 server.url()
             };
-            let client = Client::builder()
-                .url(url)
-                .command_timeout(Duration::from_millis(150))
-                .build()
-                .unwrap();
+            let client = Client::builder().url(url).command_timeout(millis(150)).build().unwrap();
             let (holders, done, grants, losses) = (&holders, &done, &grants, &losses);
             scope.spawn(move || {
+                let _done = SetOnDrop(done);
                 for round in worker.. {
                     if done.load(Ordering::SeqCst) {
                         return;
                     }
                     let name = round % NAMES;
-                    let lock = client.lock(format!("name-{name}")).lease(Duration::from_millis(400));
-                    let guard = match lock.acquire_timeout(Duration::from_millis(500)) {
+                    let lock = client.lock(format!("name-{name}")).lease(millis(400));
+                    let guard = match lock.acquire_timeout(millis(500)) {
                         Ok(guard) => Arc::new(guard),
-                        Err(Error::Timeout { .. } | Error::Connection(_) | Error::Server(_)) => continue,
+                        Err(
+                            Error::Timeout { .. } | Error::Unconfirmed(_) | Error::Connection(_) | Error::Server(_),
+                        ) => continue,
                         Err(error) => panic!("{error:?}"),
                     };
                     grants.fetch_add(1, Ordering::SeqCst);
                     holders.enter(name, &guard);
                     // Sometimes longer than the lease, so that it has to be renewed.
-                    let work = Duration::from_millis(if round % 10 == 0 { 600 } else { (round % 7) as u64 });
+                    let work = millis(if round % 10 == 0 { 600 } else { (round % 7) as u64 });
                     if guard.wait_lost(work) {
                         losses.fetch_add(1, Ordering::SeqCst);
                     }
@@ -97,36 +102,27 @@ fn at_most_one_holds_each_name_whatever_happens_to_the_connection() {
             });
         }
         let end = Instant::now() + how_long();
-        let mut connection = server.connection();
+        let strike = |target: fn(&[Vec<u8>]) -> bool, fault| drop(proxy.on(target).may_miss().apply(fault));
         for round in 0_usize.. {
-            if Instant::now() >= end {
+            if Instant::now() >= end || done.load(Ordering::SeqCst) {
                 break;
             }
             let target = [is_acquire, is_renew, is_release][round % 3];
             match round % 11 {
-                0 => drop(proxy.on(target).apply(Fault::SwallowReply)),
-                1 => drop(proxy.on(target).apply(Fault::CutAfter)),
-                2 => drop(proxy.on(target).apply(Fault::CutBefore)),
-                3 => drop(proxy.on(target).apply(Fault::DelayReply(Duration::from_millis(200)))),
-                4 => drop(proxy.on(target).apply(Fault::HoldRequest)),
+                0 => strike(target, Fault::SwallowReply),
+                1 => strike(target, Fault::CutAfter),
+                2 => strike(target, Fault::CutBefore),
+                3 => strike(target, Fault::DelayReply(millis(200))),
+                4 => strike(target, Fault::HoldRequest),
                 5 => proxy.black_hole(true),
                 6 => proxy.black_hole(false),
                 7 => proxy.go_down(),
                 8 => proxy.go_up(),
-                9 => redis::cmd("SCRIPT").arg("FLUSH").exec(&mut connection).unwrap(),
-                _ => {
-                    redis::cmd("CLIENT")
-                        .arg("KILL")
-                        .arg("TYPE")
-                        .arg("normal")
-                        .exec(&mut connection)
-                        .unwrap();
-                    connection = server.connection();
-                }
+                9 => drop(server.run("SCRIPT FLUSH")),
+                _ => drop(server.run("CLIENT KILL TYPE normal")),
             }
-            thread::sleep(Duration::from_millis(40));
+            thread::sleep(millis(40));
         }
-        done.store(true, Ordering::SeqCst);
         proxy.black_hole(false);
         proxy.go_up();
     });

@@ -45,7 +45,7 @@ enum Protection {
     ///
     /// What it writes for others commutes with what they write at the same time: the seller's funds by `HINCRBY`, the
     /// market and the inventories by adding and removing different members. A user who buys on two machines at once
-    /// would need the lock of the account too: `multi_lock` takes both, in an order that cannot deadlock.
+    /// would need the lock of the account too, always taken before or always after the item's.
     ItemLocks(redlatch::Client),
 }
 
@@ -59,8 +59,7 @@ pub enum Outcome {
 }
 
 /// A lister's or buyer's access to the market: with a connection of its own and, with locks, a redlatch client of its
-/// own, as if each were a program on another machine. That is what distributed locks are for. Threads that share
-/// a client would queue inside the process and hand a lock to each other with fewer round trips.
+/// own, as if each were a program on another machine. That is what distributed locks are for.
 pub struct Trader {
     name: String,
     redis: Connection,

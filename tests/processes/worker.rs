@@ -9,15 +9,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, Error, Guard};
+use redlatch::{Client, Error, Guard, Wait};
 
-use crate::support::wait_until;
+use crate::support::{SECOND, SetOnDrop, millis, wait_until};
 
 /// Names the server to a program that is to be a worker.
 const URL: &str = "REDLATCH_WORKER_URL";
 
 /// How long anything in a forked child may take before it counts as hanging.
-const CHILD: Duration = Duration::from_secs(20);
+const CHILD: Duration = SECOND.saturating_mul(20);
 
 /// The test's end of a worker.
 pub struct Worker {
@@ -172,7 +172,7 @@ fn in_child(check: impl FnOnce()) -> i32 {
     loop {
         // SAFETY: `child` is our child and not yet waited for; `status` outlives the call.
         match unsafe { libc::waitpid(child, &mut status, libc::WNOHANG) } {
-            0 if Instant::now() < deadline => thread::sleep(Duration::from_millis(2)),
+            0 if Instant::now() < deadline => thread::sleep(millis(2)),
             0 => {
                 // SAFETY: as above; the child is killed, then waited for.
                 unsafe {
@@ -221,8 +221,9 @@ fn inert_in_child(client: &Client, url: &str, shared: &Guard, owned: Guard, name
 fn fork_busily(client: &Client, url: &str, name: &str, times: u32) -> u32 {
     let done = AtomicBool::new(false);
     let memory = Client::open("memory://fork").unwrap();
-    let shared = client.lock(name).lease(Duration::from_millis(300)).acquire().unwrap();
+    let shared = client.lock(name).lease(SECOND * 5).acquire().unwrap();
     thread::scope(|scope| {
+        let _done = SetOnDrop(&done);
         for thread in 0..3 {
             let (locks, done, shared) = (
                 [client.lock(format!("{name}-{thread}")), memory.lock("x")],
@@ -230,20 +231,22 @@ fn fork_busily(client: &Client, url: &str, name: &str, times: u32) -> u32 {
                 &shared,
             );
             scope.spawn(move || {
+                let _done = SetOnDrop(done);
                 while !done.load(Ordering::SeqCst) {
-                    locks.iter().for_each(|lock| lock.with_lock(|| ()).unwrap());
+                    for lock in &locks {
+                        lock.with_lock_wait(Wait::at_most(CHILD), || ()).unwrap();
+                    }
                     (0..100).for_each(|_| assert!(shared.is_held()));
                 }
             });
         }
-        let ended_well = (0..times)
+        (0..times)
             .filter(|round| {
-                let guard = client.lock(format!("{name}-owned-{round}")).acquire().unwrap();
+                let owned = client.lock(format!("{name}-owned-{round}"));
+                let guard = owned.acquire_timeout(CHILD).unwrap();
                 in_child(|| inert_in_child(client, url, &shared, guard, name)) == 0
             })
-            .count();
-        done.store(true, Ordering::SeqCst);
-        ended_well as u32
+            .count() as u32
     })
 }
 
@@ -254,13 +257,7 @@ fn threads_end(url: &str, name: &str) {
     let before = threads();
     let lock = |n: usize| Client::open(url).unwrap().lock(format!("{name}-{n}"));
     let guards: Vec<Guard> = (0..10)
-        .map(|n| {
-            lock(n)
-                .on_lost(|_| ())
-                .max_hold(Duration::from_millis(200))
-                .acquire()
-                .unwrap()
-        })
+        .map(|n| lock(n).on_lost(|_| ()).max_hold(millis(200)).acquire().unwrap())
         .collect();
     assert!(threads() >= before + 10);
     guards.iter().for_each(|guard| assert!(guard.wait_lost(CHILD)));

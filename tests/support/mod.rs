@@ -7,11 +7,15 @@
 // Every test binary compiles this module for itself, and each needs only a part of it.
 #![allow(dead_code, unused_imports)]
 
+mod flag;
+mod loss;
 mod port;
 mod proxy;
 mod server;
-mod wait;
+mod time;
 
+pub use flag::SetOnDrop;
+pub use loss::lost;
 pub use proxy::{Fault, FaultHandle, Proxy, is_acquire, is_release, is_renew};
 pub use server::{Server, shared};
-pub use wait::wait_until;
+pub use time::{SECOND, SLACK, millis, wait_until};

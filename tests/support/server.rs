@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::port::ReservedPort;
-use super::wait::wait_until;
+use super::time::wait_until;
 
 /// How long a server may take to start, stop or answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -135,6 +135,30 @@ impl Server {
     /// A connection to look and meddle with, on which no read or write takes more than 5 s.
     pub fn connection(&self) -> redis::Connection {
         connect(&self.url()).expect("a connection to the test server")
+    }
+
+    /// Runs a command given as one line, its words separated by single spaces.
+    #[track_caller]
+    pub fn run(&self, command: &str) -> redis::Value {
+        let mut words = command.split(' ');
+        let mut cmd = redis::cmd(words.next().unwrap_or_default());
+        cmd.arg(words.collect::<Vec<_>>());
+        let outcome = cmd.query(&mut self.connection());
+        outcome.unwrap_or_else(|error| panic!("{command}: {error}"))
+    }
+
+    /// The string at `key`, or `None` if nothing is there.
+    #[track_caller]
+    pub fn get(&self, key: &str) -> Option<String> {
+        let value = redis::cmd("GET").arg(key).query(&mut self.connection());
+        value.expect("a string or nothing")
+    }
+
+    /// How much longer `key` stays, in whole milliseconds. `None` if it stays for ever, or is not there.
+    #[track_caller]
+    pub fn ttl(&self, key: &str) -> Option<Duration> {
+        let millis: i64 = redis::cmd("PTTL").arg(key).query(&mut self.connection()).expect("PTTL");
+        u64::try_from(millis).ok().map(Duration::from_millis)
     }
 
     /// How often the server was asked for a command, by its lower-case name (`evalsha`,

@@ -129,7 +129,11 @@ impl Connection {
     ///
     /// After any failure the connection is closed: an overdue reply must never be taken for the answer to a
     /// later request. It is closed as well when the server says that it is not (or no longer) the one to ask.
-    pub(super) fn exchange(&mut self, commands: &[Cmd], deadline: Instant) -> Result<Vec<Value>, Failure> {
+    pub(super) fn exchange<'a>(
+        &mut self,
+        commands: impl IntoIterator<Item = &'a Cmd>,
+        deadline: Instant,
+    ) -> Result<Vec<Value>, Failure> {
         let current = self.opener.generation.load(Ordering::SeqCst);
         let mut wire = match self.wire.take() {
             Some(wire) if wire.generation == current => wire,
@@ -173,15 +177,19 @@ struct Wire {
 }
 
 impl Wire {
-    fn exchange(&mut self, commands: &[Cmd], deadline: Instant) -> RedisResult<Vec<Value>> {
-        let mut bytes = Vec::new();
+    fn exchange<'a>(
+        &mut self,
+        commands: impl IntoIterator<Item = &'a Cmd>,
+        deadline: Instant,
+    ) -> RedisResult<Vec<Value>> {
+        let (mut bytes, mut sent) = (Vec::with_capacity(512), 0);
         for command in commands {
             command.write_packed_command(&mut bytes);
+            sent += 1;
         }
         self.socket.set_deadline(deadline);
         self.socket.write_all(&bytes)?;
-        let replies = commands.iter().map(|_| self.parser.parse_value(&mut self.socket));
-        replies.collect()
+        (0..sent).map(|_| self.parser.parse_value(&mut self.socket)).collect()
     }
 }
 

@@ -13,14 +13,14 @@ pub(super) fn acquired(reply: Value, key: &[u8], counter: &[u8]) -> Result<Acqui
     match reply {
         Value::ServerError(error) if is_wrong_type(&error) => Err(Failure::KeyConflict(key.to_vec())),
         Value::ServerError(error) => Err(failure(error)),
+        Value::Int(fencing_token) if fencing_token > 0 => Ok(Acquired::Granted {
+            fencing_token: fencing_token as u64,
+        }),
+        Value::Nil => Err(Failure::KeyConflict(counter.to_vec())),
         Value::Array(parts) => match parts[..] {
-            [Value::Int(1), Value::Int(fencing_token)] => Ok(Acquired::Granted {
-                fencing_token: fencing_token as u64,
-            }),
-            [Value::Int(0), Value::Int(ttl)] => Ok(Acquired::Busy {
+            [Value::Int(ttl)] => Ok(Acquired::Busy {
                 ttl: u64::try_from(ttl).ok().map(Duration::from_millis),
             }),
-            [Value::Int(-1)] => Err(Failure::KeyConflict(counter.to_vec())),
             _ => Err(unexpected(&Value::Array(parts))),
         },
         other => Err(unexpected(&other)),

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use redis::{Cmd, ToRedisArgs, Value};
+use redis::{Arg, Cmd, ToRedisArgs, Value};
 
 use super::{connection::Connection, reply};
 use crate::store::{Failure, Hold, millis_rounded_up};
@@ -62,38 +62,36 @@ impl Script {
 
     /// A call of the script on `keys`; the arguments follow.
     fn on(&self, keys: &[&[u8]]) -> Call<'_> {
-        Call {
-            script: self,
-            operands: keys.len().to_redis_args(),
-        }
-        .arg(keys)
+        // Room for the digest, the keys and some short arguments.
+        let room = 64 + keys.iter().map(|key| key.len()).sum::<usize>() + 80;
+        let mut command = Cmd::with_capacity(8, room);
+        command.arg("EVALSHA").arg(&self.sha1).arg(keys.len()).arg(keys);
+        Call { script: self, command }
     }
 }
 
 /// A script with its keys and arguments.
 pub(super) struct Call<'a> {
     script: &'a Script,
-    operands: Vec<Vec<u8>>,
+    /// By the script's digest.
+    command: Cmd,
 }
 
 impl Call<'_> {
     fn arg(mut self, argument: impl ToRedisArgs) -> Self {
-        argument.write_redis_args(&mut self.operands);
+        self.command.arg(argument);
         self
     }
 
-    fn by_digest(&self) -> Cmd {
-        self.command("EVALSHA", &self.script.sha1)
-    }
-
-    /// For a server that does not know the script, or no longer. It does afterwards.
+    /// With the script's text, for a server that does not know it, or no longer. It does afterwards.
     fn in_full(&self) -> Cmd {
-        self.command("EVAL", self.script.text)
-    }
-
-    fn command(&self, name: &str, script: &str) -> Cmd {
-        let mut command = redis::cmd(name);
-        command.arg(script).arg(&self.operands);
+        let mut command = redis::cmd("EVAL");
+        command.arg(self.script.text);
+        for argument in self.command.args_iter().skip(2) {
+            if let Arg::Simple(argument) = argument {
+                command.arg(argument);
+            }
+        }
         command
     }
 }
@@ -101,8 +99,7 @@ impl Call<'_> {
 /// Runs scripts in one round trip, or in two if the server has to be given their text. Returns a reply for
 /// each, server errors among them.
 pub(super) fn run(connection: &mut Connection, calls: &[Call], deadline: Instant) -> Result<Vec<Value>, Failure> {
-    let commands: Vec<Cmd> = calls.iter().map(Call::by_digest).collect();
-    let mut replies = connection.exchange(&commands, deadline)?;
+    let mut replies = connection.exchange(calls.iter().map(|call| &call.command), deadline)?;
     let unknown: Vec<usize> = (0..replies.len())
         .filter(|&at| reply::is_unknown_script(&replies[at]))
         .collect();

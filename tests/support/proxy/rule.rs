@@ -1,8 +1,11 @@
-use std::sync::Arc;
+use std::panic::Location;
+use std::sync::{Arc, LazyLock};
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::super::time::SLACK;
 use super::Proxy;
 
 /// What happens to a command.
@@ -31,6 +34,7 @@ pub struct RuleBuilder<'a> {
     proxy: &'a Proxy,
     predicate: Predicate,
     which: Which,
+    may_miss: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -46,6 +50,7 @@ impl<'a> RuleBuilder<'a> {
             proxy,
             predicate,
             which: Which::Nth(1),
+            may_miss: false,
         }
     }
 
@@ -62,31 +67,44 @@ impl<'a> RuleBuilder<'a> {
         self
     }
 
-    /// Has the fault strike. It stays in force without its handle.
+    /// Does not mind if the fault never strikes.
+    pub fn may_miss(mut self) -> Self {
+        self.may_miss = true;
+        self
+    }
+
+    /// Has the fault strike. It stays in force without its handle, which must not be dropped before:
+    /// a test whose fault struck nothing has tested nothing.
+    #[track_caller]
     pub fn apply(self, fault: Fault) -> FaultHandle {
         let which = self.which;
-        self.add(Some((which, fault)))
+        let must_strike = (!self.may_miss).then_some(Location::caller());
+        self.add(Some((which, fault)), must_strike)
     }
 
     /// Only counts.
     pub fn watch(self) -> FaultHandle {
-        self.add(None)
+        self.add(None, None)
     }
 
-    fn add(self, fault: Option<(Which, Fault)>) -> FaultHandle {
+    fn add(self, fault: Option<(Which, Fault)>, must_strike: Option<&'static Location<'static>>) -> FaultHandle {
         let rule = self.proxy.add_rule(Rule {
             predicate: self.predicate,
             fault,
             progress: Mutex::default(),
             changed: Condvar::new(),
         });
-        FaultHandle { rule }
+        FaultHandle { rule, must_strike }
     }
 }
 
-/// What became of a rule.
+/// What became of a rule. Dropping it panics if it stands for a fault that has not struck, unless
+/// [that was foreseen](RuleBuilder::may_miss).
+#[must_use = "a fault's handle tells when it is dropped whether the fault has struck: keep it until then"]
 pub struct FaultHandle {
     rule: Arc<Rule>,
+    /// Where a fault was applied that has to strike.
+    must_strike: Option<&'static Location<'static>>,
 }
 
 impl FaultHandle {
@@ -136,6 +154,25 @@ impl FaultHandle {
     }
 }
 
+impl Drop for FaultHandle {
+    fn drop(&mut self) {
+        let Some(applied) = self.must_strike else {
+            return;
+        };
+        if thread::panicking() {
+            return;
+        }
+        let mut progress = self.rule.progress.lock();
+        // A client may see its connection cut just before the proxy notes it.
+        let strikes = |progress: &mut Progress| progress.claimed > 0 && progress.hits == 0;
+        self.rule.changed.wait_while_for(&mut progress, strikes, SLACK);
+        assert!(
+            progress.hits > 0,
+            "the fault that was applied at {applied} has not struck; {progress:?}"
+        );
+    }
+}
+
 pub(super) struct Rule {
     predicate: Predicate,
     fault: Option<(Which, Fault)>,
@@ -153,6 +190,21 @@ struct Progress {
 }
 
 impl Rule {
+    /// Whether commands that are still to come can make a difference to it, or to anybody.
+    pub(super) fn is_needed(self: &Arc<Self>) -> bool {
+        let may_strike = || {
+            let progress = self.progress.lock();
+            let due = match self.fault {
+                None => false,
+                Some((Which::Nth(_), _)) => progress.claimed == 0,
+                Some((Which::Every, _)) => true,
+            };
+            due && !progress.ended
+        };
+        // Besides its proxy, handles have it, and commands that are on their way.
+        Arc::strong_count(self) > 1 || may_strike()
+    }
+
     /// Counts a command that matches. `None` if the rule has ended, else the fault that is due.
     fn count(&self, may_strike: bool) -> Option<Option<Fault>> {
         let mut progress = self.progress.lock();
@@ -223,29 +275,35 @@ impl Matches {
     }
 }
 
-/// Whether a command is redlatch's acquire: a script with two keys.
+/// Whether a command runs redlatch's script for acquiring.
 pub fn is_acquire(args: &[Vec<u8>]) -> bool {
-    script_shape(args).is_some_and(|(keys, _)| keys == 2)
+    const TEXT: &str = include_str!("../../../src/store/scripts/acquire.lua");
+    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TEXT));
+    runs(args, TEXT, &DIGEST)
 }
 
-/// Whether a command is redlatch's renewal: a script with one key, the token and the lease.
+/// Whether a command runs redlatch's script for renewing and extending.
 pub fn is_renew(args: &[Vec<u8>]) -> bool {
-    script_shape(args) == Some((1, 2))
+    const TEXT: &str = include_str!("../../../src/store/scripts/renew.lua");
+    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TEXT));
+    runs(args, TEXT, &DIGEST)
 }
 
-/// Whether a command is redlatch's release: a script with one key and the token.
+/// Whether a command runs redlatch's script for releasing.
 pub fn is_release(args: &[Vec<u8>]) -> bool {
-    script_shape(args) == Some((1, 1))
+    const TEXT: &str = include_str!("../../../src/store/scripts/release.lua");
+    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TEXT));
+    runs(args, TEXT, &DIGEST)
 }
 
-/// How many keys and how many other arguments a script is called with.
-fn script_shape(args: &[Vec<u8>]) -> Option<(usize, usize)> {
-    let [name, _script, keys, rest @ ..] = args else {
-        return None;
+fn digest(text: &str) -> String {
+    redis::Script::new(text).get_hash().to_owned()
+}
+
+fn runs(args: &[Vec<u8>], text: &str, digest: &str) -> bool {
+    let [name, script, ..] = args else {
+        return false;
     };
-    if !name.eq_ignore_ascii_case(b"EVALSHA") && !name.eq_ignore_ascii_case(b"EVAL") {
-        return None;
-    }
-    let keys: usize = std::str::from_utf8(keys).ok()?.parse().ok()?;
-    Some((keys, rest.len().checked_sub(keys)?))
+    (name.eq_ignore_ascii_case(b"EVALSHA") && script == digest.as_bytes())
+        || (name.eq_ignore_ascii_case(b"EVAL") && script == text.as_bytes())
 }

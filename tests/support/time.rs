@@ -1,6 +1,15 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub const SECOND: Duration = Duration::from_secs(1);
+
+/// What a busy machine may add to an upper bound. Lower bounds need no slack.
+pub const SLACK: Duration = SECOND;
+
+pub const fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
 /// Looks at `cond` until it is true, and panics naming `what` once `within` has passed.
 ///
 /// For conditions that only a look can tell (a key at the server, a process). What happens in this
@@ -10,6 +19,6 @@ pub fn wait_until(what: &str, within: Duration, mut cond: impl FnMut() -> bool) 
     let deadline = Instant::now() + within;
     while !cond() {
         assert!(Instant::now() < deadline, "gave up after {within:?} waiting for {what}");
-        thread::sleep(Duration::from_millis(2));
+        thread::sleep(millis(2));
     }
 }
