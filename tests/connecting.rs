@@ -20,7 +20,7 @@ use std::{
 };
 
 use redlatch::{Client, Error, LostReason};
-use support::{Fault, Proxy, SECOND, SLACK, Server, SetOnDrop, lost, millis, wait_until};
+use support::{Fault, Proxy, SECOND, SLACK, Server, SetOnDrop, is_acquire, lost, millis, wait_until};
 
 const SECRET: &str = "correcthorsebatterystaple";
 
@@ -435,4 +435,91 @@ fn connections_are_opened_when_needed_and_closed_with_the_client() {
     assert_eq!(connected(), 1);
     drop(client);
     wait_until("the connections to be closed", SECOND * 10, || connected() == 0);
+}
+
+#[test]
+fn a_server_that_repeats_the_password_in_its_refusal_gives_nothing_away() {
+    // To such a server AUTH is an unknown command, which it quotes with its arguments.
+    let server = Server::start_with(&["--rename-command", "AUTH", ""]);
+    let url = server.url().replace("redis://", &format!("redis://alice:{SECRET}@"));
+    let error = Client::open(url).unwrap().lock("x").acquire().unwrap_err();
+    assert!(matches!(error, Error::Server(_)), "{error:?}");
+    assert!(!everything_said(&error).contains(SECRET), "{}", everything_said(&error));
+}
+
+#[test]
+fn a_server_that_takes_no_more_clients_costs_no_lease() {
+    let server = Server::start();
+    let client = Client::open(server.url()).unwrap();
+    let mut admin = server.connection();
+    let guard = client.lock("x").lease(SECOND * 2).acquire().unwrap();
+    guard.extend(SECOND * 2).unwrap();
+    // Every place is taken: by the lease's renewals, a pooled connection and the administrator.
+    assert!(!guard.wait_lost(SECOND));
+    redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("maxclients")
+        .arg(3)
+        .exec(&mut admin)
+        .unwrap();
+    thread::scope(|scope| {
+        for thread in 0..4 {
+            let lock = client.lock(format!("y-{thread}"));
+            scope.spawn(move || {
+                for _ in 0..20 {
+                    match lock.try_acquire() {
+                        Ok(_) | Err(Error::Connection(_)) => {}
+                        Err(error) => panic!("{error:?}"),
+                    }
+                }
+            });
+        }
+    });
+    assert!(!guard.wait_lost(SECOND * 3));
+    redis::cmd("CONFIG")
+        .arg("SET")
+        .arg("maxclients")
+        .arg(100)
+        .exec(&mut admin)
+        .unwrap();
+    guard.release().unwrap();
+}
+
+#[test]
+fn a_full_pool_is_no_outage_and_lets_holders_pass() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::builder()
+        .url(proxy.url())
+        .pool_size(2)
+        .command_timeout(millis(600))
+        .build()
+        .unwrap();
+    client.lock("warm-up").with_lock(|| ()).unwrap();
+    let _slow = proxy.on(is_acquire).every().apply(Fault::DelayReply(millis(100)));
+    let guard = client.lock("x").acquire().unwrap();
+    let together = Barrier::new(25);
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..24)
+            .map(|_| {
+                let (lock, together) = (client.lock("x"), &together);
+                scope.spawn(move || {
+                    together.wait();
+                    lock.acquire_timeout(SECOND * 20).map(drop)
+                })
+            })
+            .collect();
+        together.wait();
+        // By now the pool has been overrun for several command timeouts.
+        thread::sleep(SECOND * 2);
+        let start = Instant::now();
+        guard.release().unwrap();
+        assert!(start.elapsed() < millis(500), "{:?}", start.elapsed());
+        for waiter in waiters {
+            match waiter.join().unwrap() {
+                Ok(()) | Err(Error::Timeout { .. }) => {}
+                Err(error) => panic!("{error:?}"),
+            }
+        }
+    });
 }

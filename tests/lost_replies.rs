@@ -332,6 +332,33 @@ fn renewals_that_stay_unanswered_end_the_lease_in_time() {
 }
 
 #[test]
+fn a_callback_comes_in_time_even_while_a_renewal_waits_for_its_answer() {
+    // Renewals of a long lease may take as long as a command; here that is longer than the short leases have left.
+    let server = support::shared();
+    let proxy = Proxy::to(&server);
+    let command = SECOND * 5;
+    let client = Client::builder()
+        .url(proxy.url())
+        .prefix("callback-in-time:")
+        .command_timeout(command)
+        .build()
+        .unwrap();
+    let long = client.lock("long").lease(SECOND * 12).acquire().unwrap();
+    let silent = proxy.on(is_renew).every().apply(Fault::SwallowReply);
+    silent.wait_hit(SECOND * 20);
+    let (sender, losses) = std::sync::mpsc::channel();
+    let timed = client
+        .timed_lock("timed", SECOND)
+        .on_lost(move |_| sender.send(Instant::now()).unwrap());
+    let end = Instant::now() + SECOND;
+    let guard = timed.acquire().unwrap();
+    let told = losses.recv_timeout(SECOND * 30).unwrap();
+    // With the renewal's timeout it would be seconds.
+    assert!(told <= end + SECOND, "late by {:?}", told - end);
+    drop((guard, long));
+}
+
+#[test]
 fn an_extension_whose_reply_is_lost_is_made_again() {
     for fault in [Fault::CutAfter, Fault::CutBefore] {
         let fixture = Fixture::new(&format!("extension-{fault:?}"));
