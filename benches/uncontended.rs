@@ -11,8 +11,8 @@
 //! - redlatch's `acquire` and `release`;
 //! - redlatch's `try_acquire` and drop.
 //!
-//! The server is `REDIS_URL` if set, else one of its own, found as the tests find theirs, over TCP as most users have it
-//! (`--unix`: over its socket).
+//! The server is `REDIS_URL` if set, else one of its own, found as the tests find theirs, over TCP as most users have
+//! it (`--unix`: over its socket).
 //!
 //! `cargo test --benches` runs this without `--bench`: then it does one iteration and prints nothing.
 

@@ -69,8 +69,8 @@ impl ClientBuilder {
     /// Sets how long one request may take, at most: waiting for a free connection, opening one and the answer included.
     /// Defaults to 2 s.
     ///
-    /// It does not limit how long an acquire waits for the lock; it is by how much an acquire can be late when the server
-    /// does not answer. A drop then takes one, a release two.
+    /// It does not limit how long an acquire waits for the lock; it is by how much an acquire can be late when the
+    /// server does not answer. A drop then takes one, a release two.
     pub fn command_timeout(mut self, command_timeout: Duration) -> Self {
         self.command_timeout = command_timeout;
         self

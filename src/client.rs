@@ -16,9 +16,9 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// A way to one server, shared by the locks made from it. Cheap to clone; open one for each program.
 ///
-/// A client keeps a pool of connections and one connection for the background work, all opened when first needed. It goes
-/// with the last of its clones, locks and guards: what is still to be cleaned up gets one more try, and its threads
-/// end. That takes at most one command timeout; a callback that is still running then is left to itself.
+/// A client keeps a pool of connections and one connection for the background work, all opened when first needed. It
+/// goes with the last of its clones, locks and guards: what is still to be cleaned up gets one more try, and its
+/// threads end. That takes at most one command timeout; a callback that is still running then is left to itself.
 #[derive(Clone)]
 pub struct Client {
     core: ProcessBound<Arc<Core>>,
@@ -71,8 +71,8 @@ impl Client {
 
     /// Names a lock with a fixed lease, which is never renewed; [`extend`](crate::Guard::extend) it by hand.
     ///
-    /// For work that must not run on unnoticed. Size the lease to the slow tail of the work, not the median. The name is
-    /// bytes; it must not be empty. No I/O.
+    /// For work that must not run on unnoticed. Size the lease to the slow tail of the work, not the median. The name
+    /// is bytes; it must not be empty. No I/O.
     pub fn timed_lock(&self, name: impl AsRef<[u8]>, lease: Duration) -> Lock {
         Lock::new(self.clone(), name.as_ref(), lease, false)
     }

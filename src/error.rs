@@ -33,8 +33,8 @@ pub enum Error {
     #[error("could not confirm the outcome because the server gave no usable answer")]
     Unconfirmed(#[source] Source),
 
-    /// The lock's key holds a value that no lock can be (not a string), or its fencing counter's key one that no counter
-    /// can be. It was left as it is. Use another name or prefix.
+    /// The lock's key holds a value that no lock can be (not a string), or its fencing counter's key one that no
+    /// counter can be. It was left as it is. Use another name or prefix.
     #[error("could not use the key `{}` because it holds something else already", key.escape_ascii())]
     KeyConflict {
         /// The key on the server.
@@ -53,8 +53,8 @@ pub enum Error {
     #[error("could not use the handle because it belongs to the parent process: open a new client after fork()")]
     Forked,
 
-    /// The server could not be reached, or no connection to it was free in time. The request was not sent; if an attempt
-    /// before it was cut off, what that may have left behind is cleaned up in the background.
+    /// The server could not be reached, or no connection to it was free in time. The request was not sent; if an
+    /// attempt before it was cut off, what that may have left behind is cleaned up in the background.
     #[error("could not get a connection to the server")]
     Connection(#[source] Source),
 

@@ -89,8 +89,8 @@ impl Guard {
     /// Returns the grant's fencing token: larger than that of every earlier grant of this name.
     ///
     /// Send it along with each write, and let the resource refuse a token smaller than the largest that it has
-    /// seen; then a holder that does not know yet that it lost the lock can do no harm. See Martin Kleppmann, "How to do
-    /// distributed locking" (2016).
+    /// seen; then a holder that does not know yet that it lost the lock can do no harm. See Martin Kleppmann, "How to
+    /// do distributed locking" (2016).
     pub fn fencing_token(&self) -> u64 {
         self.held.in_any_process().lease.fencing_token
     }
@@ -151,8 +151,8 @@ impl Guard {
         held.extend(lease)
     }
 
-    /// Releases the lock and reports how that went. At most two command timeouts; what the server did not confirm by then
-    /// is completed in the background.
+    /// Releases the lock and reports how that went. At most two command timeouts; what the server did not confirm by
+    /// then is completed in the background.
     ///
     /// If the guard is the last handle of its client, the client goes with it: up to one command timeout more.
     ///
@@ -169,8 +169,8 @@ impl Guard {
 }
 
 impl Drop for Guard {
-    /// Releases the lock, best effort: for at most one command timeout, then in the background. If the guard is the last
-    /// handle of its client, the client goes with it: up to one command timeout more.
+    /// Releases the lock, best effort: for at most one command timeout, then in the background. If the guard is the
+    /// last handle of its client, the client goes with it: up to one command timeout more.
     fn drop(&mut self) {
         if !self.released
             && let Ok(held) = self.held.get()

@@ -13,8 +13,8 @@
 //!    not stepped.
 //! 2. **The end of a lease is honest.** It is counted on this machine's boot-time clock (which runs on while the
 //!    machine sleeps), from before the request was sent, less 1 % of the lease and 2 ms for drift.
-//!    [`is_held`](Guard::is_held) and [`remaining`](Guard::remaining) do no I/O and turn false and zero at that instant,
-//!    even if this process was paused or the server is gone.
+//!    [`is_held`](Guard::is_held) and [`remaining`](Guard::remaining) do no I/O and turn false and zero at that
+//!    instant, even if this process was paused or the server is gone.
 //! 3. **A crash frees the lock** within one lease. Nothing is written without a TTL.
 //! 4. **Only the owner releases or renews.** A late release never touches another's lock, and a renewal never
 //!    re-creates a key.

@@ -58,8 +58,8 @@ impl Lock {
         self
     }
 
-    /// Sets how long one grant may last in all. Leases are asked for, and renewed, so that it ends at most this long after
-    /// it began; then it is lost, with [`LostReason::MaxHold`](crate::LostReason::MaxHold).
+    /// Sets how long one grant may last in all. Leases are asked for, and renewed, so that it ends at most this long
+    /// after it began; then it is lost, with [`LostReason::MaxHold`](crate::LostReason::MaxHold).
     ///
     /// At least 10 ms. Defaults to no limit.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
@@ -67,13 +67,13 @@ impl Lock {
         self
     }
 
-    /// Sets a callback that is told when a lease is lost: when it ends here, which is before the server frees the lock, or
-    /// as soon as a request finds the lock gone.
+    /// Sets a callback that is told when a lease is lost: when it ends here, which is before the server frees the lock,
+    /// or as soon as a request finds the lock gone.
     ///
     /// It is called once for each lost lease, on a thread of the client's own: the client's callbacks run one after the
-    /// other, apart from the renewals. So it may come late while an earlier one is still running, or after the process was
-    /// paused; work that must stop in time asks [`check`](Guard::check) before each write. A panic in it ends that call
-    /// only. Defaults to none.
+    /// other, apart from the renewals. So it may come late while an earlier one is still running, or after the process
+    /// was paused; work that must stop in time asks [`check`](Guard::check) before each write. A panic in it ends that
+    /// call only. Defaults to none.
     pub fn on_lost(mut self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
         self.terms.on_lost = Some(Arc::new(callback));
         self
@@ -120,11 +120,11 @@ impl Lock {
     ///
     /// - [`Error::InvalidArgument`] for a name or setting that cannot work, [`Error::Forked`] in a forked child,
     ///   [`Error::Thread`]: nothing was sent.
-    /// - [`Error::Connection`] at once if the server cannot be reached. Once it has answered, or while it is merely silent,
-    ///   outages are ridden out.
+    /// - [`Error::Connection`] at once if the server cannot be reached. Once it has answered, or while it is merely
+    ///   silent, outages are ridden out.
     /// - [`Error::Timeout`] when the wait is over, with the last failure met meanwhile.
-    /// - [`Error::Unconfirmed`] if the attempt of a [`Wait::none`] got no answer, if the server hung up on the first attempts
-    ///   of a wait, or if grants take longer to arrive than their lease holds.
+    /// - [`Error::Unconfirmed`] if the attempt of a [`Wait::none`] got no answer, if the server hung up on the first
+    ///   attempts of a wait, or if grants take longer to arrive than their lease holds.
     /// - [`Error::Server`] if the server refuses the request for good, or with [`Wait::none`] for now.
     /// - [`Error::KeyConflict`] if the lock's key holds something else.
     pub fn acquire_with(&self, wait: Wait) -> Result<Guard, Error> {
@@ -138,9 +138,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if the lease was lost before `work` ended: it did run, and its value is dropped. Otherwise the errors of
-    /// [`acquire`](Self::acquire), and `work` did not run. A release that the server does not confirm is no error: it is
-    /// completed in the background.
+    /// [`Error::Lost`] if the lease was lost before `work` ended: it did run, and its value is dropped. Otherwise the
+    /// errors of [`acquire`](Self::acquire), and `work` did not run. A release that the server does not confirm is no
+    /// error: it is completed in the background.
     ///
     /// # Panics
     ///

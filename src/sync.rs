@@ -1,7 +1,8 @@
 //! The standard library's mutex and condition variable, without poisoning: no user code runs under a mutex here.
 //!
-//! Not parking_lot's: those keep the queues of all waiting threads in one table for the whole process. A `fork()` in the
-//! middle of a change to that table leaves it broken in the child, where a client of the child's own would then hang.
+//! Not parking_lot's: those keep the queues of all waiting threads in one table for the whole process. A `fork()` in
+//! the middle of a change to that table leaves it broken in the child, where a client of the child's own would then
+//! hang.
 
 use std::{
     sync::{MutexGuard, PoisonError},

@@ -5,8 +5,8 @@
 //! for the whole market, and one lock an item.
 //!
 //! The experiment is Josiah Carlson's, from *Redis in Action* (Manning, 2013): section 4.4 builds the marketplace on
-//! `WATCH`, section 6.2 rebuilds it on locks and compares. As there, nobody pauses between two moves. That is what makes
-//! `WATCH` slow, since every move of anybody breaks it: on a market where little happens, it is as good as locks.
+//! `WATCH`, section 6.2 rebuilds it on locks and compares. As there, nobody pauses between two moves. That is what
+//! makes `WATCH` slow, since every move of anybody breaks it: on a market where little happens, it is as good as locks.
 //!
 //! ```text
 //! REDIS_URL=redis://127.0.0.1/ cargo run --release --example marketplace -- --seconds 5

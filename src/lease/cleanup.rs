@@ -54,8 +54,8 @@ pub(super) struct Cleanup {
     longest_pause: Duration,
 }
 
-/// The first pause; each is twice as long as the one before, up to the longest: a second, or for long leases a sixteenth
-/// of the lease, so that even thousands of tokens cost the server little.
+/// The first pause; each is twice as long as the one before, up to the longest: a second, or for long leases a
+/// sixteenth of the lease, so that even thousands of tokens cost the server little.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 

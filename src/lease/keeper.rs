@@ -23,8 +23,8 @@ use crate::{
 /// How many chores go out at once.
 const BATCH: usize = 512;
 
-/// The least time that a batch gets. It doubles with each batch that stays unanswered and falls back with the first that is
-/// answered, so that leases shorter than the way to the server cannot starve the others.
+/// The least time that a batch gets. It doubles with each batch that stays unanswered and falls back with the first
+/// that is answered, so that leases shorter than the way to the server cannot starve the others.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// The pause after a failed renewal, at most.
@@ -89,8 +89,8 @@ impl Keeper {
         }
     }
 
-    /// Starts the threads that a lease on `terms` needs, unless they run already. Called before it is asked for: one that
-    /// could not be kept must not be granted.
+    /// Starts the threads that a lease on `terms` needs, unless they run already. Called before it is asked for: one
+    /// that could not be kept must not be granted.
     pub(crate) fn start(&self, terms: &Terms) -> Result<(), Error> {
         let mut thread = self.thread.lock();
         if thread.is_none() {

@@ -55,8 +55,8 @@ impl Pool {
         }
     }
 
-    /// Lends a connection, the one used last if one is idle. If all are in use, waits for one until `deadline`. One that
-    /// is not open yet is opened by its first request: by the thread that needs it, within that thread's time.
+    /// Lends a connection, the one used last if one is idle. If all are in use, waits for one until `deadline`. One
+    /// that is not open yet is opened by its first request: by the thread that needs it, within that thread's time.
     pub(super) fn check_out(&self, urgency: Urgency, deadline: Instant) -> Result<Lent<'_>, Failure> {
         let mut state = self.state.lock();
         while state.in_use >= self.size || (urgency == Urgency::CanWait && state.urgent > 0) {
