@@ -18,6 +18,14 @@ if not (counter and counter >= 0 and counter < 2 ^ 53) then
   return false
 end
 
+-- The clock is ahead of every token ever drawn (no name is granted once a microsecond), so tokens keep
+-- rising when the counter is lost or old; the counter keeps them rising when the clock steps back.
+local time = call('TIME')
+local fencing = time[1] * 1000000 + time[2]
+if fencing <= counter then
+  fencing = counter + 1
+end
+
 if not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   local holder, ttl = call('GET', KEYS[1]), call('PTTL', KEYS[1])
   if holder ~= ARGV[1] then
@@ -29,12 +37,5 @@ if not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
   end
 end
 
--- The clock is ahead of every token ever drawn (no name is granted once a microsecond), so tokens keep
--- rising when the counter is lost or old; the counter keeps them rising when the clock steps back.
-local time = call('TIME')
-local fencing = time[1] * 1000000 + time[2]
-if fencing <= counter then
-  fencing = counter + 1
-end
 call('SET', KEYS[2], string.format('%.0f', fencing), 'PX', ARGV[3])
 return fencing
