@@ -8,7 +8,12 @@ use std::{
 };
 
 use crate::{
-    ClientBuilder, Error, Lock, clock::Clock, fork::ProcessBound, keys::Keyspace, lease::Keeper, store::Store,
+    Audit, ClientBuilder, Error, Lock,
+    clock::Clock,
+    fork::ProcessBound,
+    keys::Keyspace,
+    lease::Keeper,
+    store::{Failure, Store},
 };
 
 /// The lease of a lock that sets none.
@@ -77,8 +82,41 @@ impl Client {
         Lock::new(self.clone(), name.as_ref(), lease, false)
     }
 
+    /// Looks through the server for locks that nobody will ever free: keys that match `pattern`, look like a lock (a
+    /// string, or a hash as Redisson has) and have no TTL. Not redlatch's own: all of those have one.
+    ///
+    /// The pattern is a glob over whole keys as `SCAN` takes it, such as `lock:*`; prefixes are not put before it. The
+    /// result is an iterator that asks page by page as it goes (`SCAN`, `PTTL`, `TYPE`; some 1000 keys in at most one
+    /// command timeout), so it holds up neither the server nor anything in memory. No I/O before its first step.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidArgument`] for an empty pattern, [`Error::Forked`] in a forked child.
+    pub fn audit(&self, pattern: impl AsRef<[u8]>) -> Result<Audit, Error> {
+        self.core()?;
+        Audit::new(self.clone(), pattern.as_ref())
+    }
+
     pub(crate) fn core(&self) -> Result<&Arc<Core>, Error> {
         self.core.get()
+    }
+}
+
+impl Core {
+    /// Makes a request within `budget`, and once more if the connection broke or stayed silent under it. Also tells
+    /// whether it was made twice.
+    pub(crate) fn ask<T>(
+        &self,
+        budget: Duration,
+        mut request: impl FnMut(Duration) -> Result<T, Failure>,
+    ) -> (Result<T, Failure>, bool) {
+        let end = self.clock.now() + budget;
+        let first = request(self.command_timeout);
+        let left = self.clock.now().until(end).min(self.command_timeout);
+        match first {
+            Err(failure) if failure.is_unanswered() && !left.is_zero() => (request(left), true),
+            answer => (answer, false),
+        }
     }
 }
 

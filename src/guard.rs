@@ -97,7 +97,7 @@ impl Guard {
 
     /// Returns the random token that stands at the lock's key on the server.
     pub fn token(&self) -> &str {
-        &self.held.in_any_process().lease.hold.token
+        self.held.in_any_process().lease.hold.token.as_str()
     }
 
     /// Tells whether the lock is certainly still held. No I/O.
@@ -186,7 +186,7 @@ impl Held {
         let lease = &self.lease;
         lease.will_ask(length);
         let mut sent = self.core.clock.now();
-        let (answer, _) = self.ask(self.core.command_timeout, |timeout| {
+        let (answer, _) = self.core.ask(self.core.command_timeout, |timeout| {
             sent = self.core.clock.now();
             self.core.store.renew(&lease.hold, length, timeout)
         });
@@ -206,7 +206,7 @@ impl Held {
         // If the server has said that the lease is gone, there is nothing to release.
         let gone = |lost: &Lost| matches!(lost.reason, LostReason::Deleted | LostReason::Taken);
         let asked = (!held_so_far.as_ref().is_err_and(gone))
-            .then(|| self.ask(budget, |timeout| core.store.release(&lease.hold, timeout)));
+            .then(|| core.ask(budget, |timeout| core.store.release(&lease.hold, timeout)));
         let unanswered = matches!(asked, Some((Err(_), _)));
         if unanswered || self.doubt.may_still_run(core.clock.now()) {
             core.keeper.clean_up(&lease.hold, self.doubt, lease.longest_asked());
@@ -242,22 +242,6 @@ impl Held {
             Ok(())
         } else {
             Err(Error::Lost(lease.found_lost(reason)))
-        }
-    }
-
-    /// Makes a request within `budget`, and once more if the connection broke or stayed silent under it. Also tells
-    /// whether it was made twice.
-    fn ask(
-        &self,
-        budget: Duration,
-        mut request: impl FnMut(Duration) -> Result<Found, Failure>,
-    ) -> (Result<Found, Failure>, bool) {
-        let end = self.core.clock.now() + budget;
-        let first = request(self.core.command_timeout);
-        let left = self.core.clock.now().until(end).min(self.core.command_timeout);
-        match first {
-            Err(failure) if failure.is_unanswered() && !left.is_zero() => (request(left), true),
-            answer => (answer, false),
         }
     }
 }

@@ -72,11 +72,13 @@
 //! - [`Client`] and [`ClientBuilder`]: the server, its connections and timeouts.
 //! - [`Lock`]: a name and its settings, with every way to acquire it; [`Wait`]: for how long.
 //! - [`Guard`]: a hold, from grant to release.
+//! - [`Inspection`] and [`Audit`]: what stands on the server, for operators.
 //! - [`Error`]: what went wrong, by what to do next; [`Lost`] and [`LostReason`]: how a lease ended.
 //!
 //! The repository's `README.md` covers operation (timeouts, permissions, outages, fork), `docs/protocol.md` the keys
 //! and scripts, `ARCHITECTURE.md` the inside.
 
+mod audit;
 mod background;
 mod builder;
 mod client;
@@ -84,6 +86,7 @@ mod clock;
 mod error;
 mod fork;
 mod guard;
+mod inspection;
 mod keys;
 mod lease;
 mod lock;
@@ -93,10 +96,12 @@ mod wait;
 mod waiting;
 
 pub use self::{
+    audit::{Audit, DataType, Finding},
     builder::ClientBuilder,
     client::Client,
     error::{Error, Source},
     guard::Guard,
+    inspection::{Expiry, Holder, Inspection},
     lease::{Lost, LostReason},
     lock::Lock,
     wait::Wait,

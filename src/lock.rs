@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use crate::{Client, Error, Guard, Lost, Wait, lease::Terms};
+use crate::{
+    Client, Error, Guard, Inspection, Lost, Wait,
+    lease::Terms,
+    store::{Found, Hold, Token},
+};
 
 /// A named lock that at most one [`Guard`] holds at a time, whoever asks for it: threads, processes, machines.
 ///
@@ -187,6 +191,55 @@ impl Lock {
     /// If `work` does, after the lock was released.
     pub fn with_guard<T>(&self, work: impl FnOnce(&Guard) -> T) -> Result<T, Error> {
         self.acquire()?.run(work)
+    }
+
+    /// Looks at what stands on the server for this name. One round trip, at most one command timeout; waits for nobody
+    /// and changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire), but never [`Error::Thread`].
+    pub fn inspect(&self) -> Result<Inspection, Error> {
+        let core = self.client.core()?;
+        let key = core.keyspace.lock(&self.name)?;
+        let (seen, _) = core.ask(core.command_timeout, |timeout| core.store.inspect(&key, timeout));
+        Ok(seen?)
+    }
+
+    /// Throws out whoever holds the lock, of redlatch or not; tells whether somebody was thrown out. Two round trips,
+    /// at most three command timeouts.
+    ///
+    /// For operators, when the holder is known to be gone or the lock has no expiry. It breaks the first guarantee: a
+    /// holder that lives is told at its next renewal, extension or release ([`LostReason::Deleted`] or
+    /// [`LostReason::Taken`]), and believes until then that it holds the lock. Fencing tokens go on rising, so a
+    /// resource that [checks them](Guard::fencing_token) is safe. Only the holder that is seen now is thrown out;
+    /// one that takes its place meanwhile is left alone.
+    ///
+    /// [`LostReason::Deleted`]: crate::LostReason::Deleted
+    /// [`LostReason::Taken`]: crate::LostReason::Taken
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect). After [`Error::Unconfirmed`], do it again.
+    pub fn force_release(&self) -> Result<bool, Error> {
+        let seen = self.inspect()?;
+        let core = self.client.core()?;
+        let key: Arc<[u8]> = core.keyspace.lock(&self.name)?.into();
+        let mut thrown_out = false;
+        for holder in seen.holders {
+            let hold = Hold {
+                key: key.clone(),
+                token: Token::found(&holder.token),
+            };
+            let (found, repeated) = core.ask(core.command_timeout * 2, |timeout| core.store.release(&hold, timeout));
+            // A repetition that finds nothing comes after a first request that did it.
+            thrown_out |= match found? {
+                Found::Ours => true,
+                Found::Nothing => repeated,
+                Found::Anothers => false,
+            };
+        }
+        Ok(thrown_out)
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use super::{Acquired, Chore, Failure, Found, Hold, Store, Upkeep, because, memory::MemoryStore};
+use super::{Acquired, Chore, Cursor, Failure, Found, Hold, Page, Store, Token, Upkeep, because, memory::MemoryStore};
 use crate::{
+    Inspection,
     clock::{Clock, ManualClock, Moment},
     sync::Mutex,
 };
@@ -32,7 +33,7 @@ pub(crate) enum Fault {
 pub(crate) struct Seen {
     pub(crate) at: Moment,
     pub(crate) what: &'static str,
-    pub(crate) token: Arc<str>,
+    pub(crate) token: Token,
     pub(crate) timeout: Duration,
 }
 
@@ -120,6 +121,14 @@ impl Store for FakeStore {
     fn release(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
         self.note("release", hold, timeout);
         self.exchange(timeout, || self.memory.release(hold, timeout))?
+    }
+
+    fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
+        self.exchange(timeout, || self.memory.inspect(key, timeout))?
+    }
+
+    fn audit(&self, pattern: &[u8], from: Cursor, timeout: Duration) -> Result<Page, Failure> {
+        self.exchange(timeout, || self.memory.audit(pattern, from, timeout))?
     }
 
     fn upkeep(&self) -> Box<dyn Upkeep> {

@@ -7,8 +7,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{Acquired, Chore, Failure, Found, Hold, Store, Upkeep, millis_rounded_up};
+use super::{Acquired, Chore, Cursor, Failure, Found, Hold, Page, Store, Token, Upkeep, millis_rounded_up};
 use crate::{
+    Expiry, Holder, Inspection,
     clock::{Clock, Moment},
     sync::Mutex,
 };
@@ -30,8 +31,9 @@ struct State {
 }
 
 struct Grant {
-    token: Arc<str>,
+    token: Token,
     ends: Moment,
+    fencing_token: u64,
 }
 
 /// The stores of one process by URL, so that all clients of a URL share one.
@@ -108,13 +110,21 @@ impl State {
         }
     }
 
-    fn insert(&mut self, hold: &Hold, ends: Moment, now: Moment) {
+    /// Grants the key of `hold` until `ends`, or longer if it was the token's already; returns the fencing token.
+    fn grant(&mut self, hold: &Hold, ends: Moment, now: Moment) -> u64 {
         if self.grants.len() > self.sweep_above {
             self.grants.retain(|_, grant| grant.ends > now);
             self.sweep_above = 2 * self.grants.len() + 64;
         }
-        let token = hold.token.clone();
-        self.grants.insert(hold.key.clone(), Grant { token, ends });
+        let fencing_token = self.next_fencing_token();
+        let grant = self.grants.entry(hold.key.clone()).or_insert_with(|| Grant {
+            token: hold.token.clone(),
+            ends,
+            fencing_token,
+        });
+        grant.ends = grant.ends.max(ends);
+        grant.fencing_token = fencing_token;
+        fencing_token
     }
 
     fn next_fencing_token(&mut self) -> u64 {
@@ -133,18 +143,12 @@ impl Store for MemoryStore {
     fn acquire(&self, hold: &Hold, lease: Duration, _: Duration) -> Result<Acquired, Failure> {
         let mut state = self.state.lock();
         let now = self.clock.now();
-        match state.find(hold, now) {
-            Found::Anothers => {
-                return Ok(Acquired::Busy {
-                    ttl: Some(now.until(state.grants[&hold.key].ends)),
-                });
-            }
-            Found::Ours => state.prolong(hold, end_of(lease, now)),
-            Found::Nothing => state.insert(hold, end_of(lease, now), now),
+        if state.find(hold, now) == Found::Anothers {
+            let ttl = Some(now.until(state.grants[&hold.key].ends));
+            return Ok(Acquired::Busy { ttl });
         }
-        Ok(Acquired::Granted {
-            fencing_token: state.next_fencing_token(),
-        })
+        let fencing_token = state.grant(hold, end_of(lease, now), now);
+        Ok(Acquired::Granted { fencing_token })
     }
 
     fn renew(&self, hold: &Hold, lease: Duration, _: Duration) -> Result<Found, Failure> {
@@ -164,6 +168,25 @@ impl Store for MemoryStore {
             state.grants.remove(&hold.key);
         }
         Ok(found)
+    }
+
+    fn inspect(&self, key: &[u8], _: Duration) -> Result<Inspection, Failure> {
+        let state = self.state.lock();
+        let now = self.clock.now();
+        let grant = state.grants.get(key).filter(|grant| grant.ends > now);
+        let holder = |grant: &Grant| Holder::new(grant.token.as_bytes(), Expiry::In(now.until(grant.ends)));
+        Ok(Inspection {
+            holders: grant.map(holder).into_iter().collect(),
+            fencing_token: grant.map(|grant| grant.fencing_token),
+        })
+    }
+
+    fn audit(&self, _: &[u8], _: Cursor, _: Duration) -> Result<Page, Failure> {
+        // Nothing stands here but grants, and all of them end.
+        Ok(Page {
+            findings: Vec::new(),
+            next: None,
+        })
     }
 
     fn upkeep(&self) -> Box<dyn Upkeep> {

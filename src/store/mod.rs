@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use crate::{Error, error::Source};
+use crate::{Error, Finding, Inspection, error::Source};
 
 #[cfg(test)]
 pub(crate) mod fake;
@@ -16,19 +16,41 @@ pub(crate) mod redis;
 #[derive(Clone, Debug)]
 pub(crate) struct Hold {
     pub(crate) key: Arc<[u8]>,
-    pub(crate) token: Arc<str>,
+    pub(crate) token: Token,
 }
 
 impl Hold {
-    /// A hold on `key` with a fresh token: a UUID v4 straight from the system's random source.
+    /// A hold on `key` with a fresh token.
     pub(crate) fn new(key: Arc<[u8]>) -> Self {
-        Self {
-            key,
-            token: uuid::Uuid::new_v4()
-                .simple()
-                .encode_lower(&mut uuid::Uuid::encode_buffer())
-                .into(),
-        }
+        let token = Token::draw();
+        Self { key, token }
+    }
+}
+
+/// What stands at the key of a lock: bytes, since other libraries may have put them there.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Token(Arc<[u8]>);
+
+impl Token {
+    /// A UUID v4 straight from the system's random source.
+    fn draw() -> Self {
+        let mut text = uuid::Uuid::encode_buffer();
+        let text = uuid::Uuid::new_v4().simple().encode_lower(&mut text);
+        Self(text.as_bytes().into())
+    }
+
+    /// The token of a hold that was found on the server.
+    pub(crate) fn found(bytes: &[u8]) -> Self {
+        Self(bytes.into())
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// The text of a token that was drawn.
+    pub(crate) fn as_str(&self) -> &str {
+        str::from_utf8(&self.0).expect("drawn tokens are hex digits")
     }
 }
 
@@ -45,6 +67,13 @@ pub(crate) trait Store: Send + Sync {
 
     /// Deletes the key if it is the token's.
     fn release(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure>;
+
+    /// Looks at `key` and what belongs to it, and changes nothing.
+    fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure>;
+
+    /// Looks through some of the keys that match the glob `pattern`, from where an earlier page ended, for those that
+    /// look like locks and have no TTL.
+    fn audit(&self, pattern: &[u8], from: Cursor, timeout: Duration) -> Result<Page, Failure>;
 
     /// A line of its own for the background work, so that it never waits behind the callers' requests.
     fn upkeep(&self) -> Box<dyn Upkeep>;
@@ -82,6 +111,17 @@ pub(crate) enum Found {
     Ours,
     Nothing,
     Anothers,
+}
+
+/// Where a page of an audit begins. The default is the beginning.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cursor(pub(crate) u64);
+
+/// A part of an audit.
+pub(crate) struct Page {
+    pub(crate) findings: Vec<Finding>,
+    /// Where the next one begins, if there is one.
+    pub(crate) next: Option<Cursor>,
 }
 
 /// Why there is no answer, by what is known of the request's effect.

@@ -1,5 +1,6 @@
 //! One Redis or Valkey server: pooled connections, Lua scripts.
 
+mod audit;
 mod connection;
 mod pool;
 mod reply;
@@ -18,8 +19,8 @@ use self::{
     pool::{Pool, Urgency},
     script::{Call, Scripts},
 };
-use super::{Acquired, Chore, Failure, Found, Hold, Store, Upkeep};
-use crate::{Error, keys};
+use super::{Acquired, Chore, Cursor, Failure, Found, Hold, Page, Store, Upkeep};
+use crate::{Error, Inspection, keys};
 
 pub(crate) struct RedisStore {
     pool: Pool,
@@ -59,6 +60,18 @@ impl Store for RedisStore {
 
     fn release(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
         reply::found(self.call(self.scripts.releasing(hold), Urgency::First, timeout)?)
+    }
+
+    fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
+        let counter = keys::helper("fencing", key);
+        let reply = self.call(self.scripts.inspecting(key, &counter), Urgency::CanWait, timeout)?;
+        reply::inspection(reply, key, &counter)
+    }
+
+    fn audit(&self, pattern: &[u8], from: Cursor, timeout: Duration) -> Result<Page, Failure> {
+        let deadline = Instant::now() + timeout;
+        let mut connection = self.pool.check_out(Urgency::CanWait, deadline)?;
+        audit::page(&mut connection, pattern, from, deadline)
     }
 
     fn upkeep(&self) -> Box<dyn Upkeep> {

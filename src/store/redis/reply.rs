@@ -2,9 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use redis::{ServerError, Value};
+use redis::{FromRedisValue, ServerError, Value};
 
-use crate::store::{Acquired, Failure, Found, because};
+use crate::{
+    Expiry, Holder, Inspection,
+    store::{Acquired, Failure, Found, because},
+};
 
 const NO_MORE_CLIENTS: &str = "max number of clients";
 
@@ -37,6 +40,30 @@ pub(super) fn found(reply: Value) -> Result<Found, Failure> {
         Value::Int(0) => Ok(Found::Nothing),
         Value::Int(-1) => Ok(Found::Anothers),
         other => Err(unexpected(&other)),
+    }
+}
+
+/// The answer to a look at the lock `key` with the fencing counter `counter`.
+pub(super) fn inspection(reply: Value, key: &[u8], counter: &[u8]) -> Result<Inspection, Failure> {
+    match reply {
+        Value::ServerError(error) if is_wrong_type(&error) => Err(Failure::KeyConflict(key.to_vec())),
+        Value::Nil => Err(Failure::KeyConflict(counter.to_vec())),
+        reply => {
+            let (token, ttl, fencing_token): (Option<Vec<u8>>, i64, Option<u64>) = parsed(reply)?;
+            let expiry = u64::try_from(ttl).map_or(Expiry::Never, |ttl| Expiry::In(Duration::from_millis(ttl)));
+            Ok(Inspection {
+                holders: token.map(|token| Holder::new(&token, expiry)).into_iter().collect(),
+                fencing_token,
+            })
+        }
+    }
+}
+
+/// The answer to a plain command.
+pub(super) fn parsed<T: FromRedisValue>(reply: Value) -> Result<T, Failure> {
+    match reply {
+        Value::ServerError(error) => Err(failure(error)),
+        reply => redis::from_redis_value(reply).map_err(|error| Failure::Refused(Arc::new(error))),
     }
 }
 

@@ -15,6 +15,7 @@ pub(super) struct Scripts {
     acquire: Script,
     renew: Script,
     release: Script,
+    inspect: Script,
 }
 
 impl Scripts {
@@ -23,13 +24,14 @@ impl Scripts {
             acquire: Script::new(include_str!("../scripts/acquire.lua")),
             renew: Script::new(include_str!("../scripts/renew.lua")),
             release: Script::new(include_str!("../scripts/release.lua")),
+            inspect: Script::new(include_str!("../scripts/inspect.lua")),
         }
     }
 
     pub(super) fn acquiring(&self, hold: &Hold, counter: &[u8], lease: Duration) -> Call<'_> {
         self.acquire
             .on(&[&hold.key, counter])
-            .arg(&*hold.token)
+            .arg(hold.token.as_bytes())
             .arg(millis_rounded_up(lease))
             .arg(FENCING_TTL.as_secs() * 1000)
     }
@@ -37,12 +39,16 @@ impl Scripts {
     pub(super) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
         self.renew
             .on(&[&hold.key])
-            .arg(&*hold.token)
+            .arg(hold.token.as_bytes())
             .arg(millis_rounded_up(lease))
     }
 
     pub(super) fn releasing(&self, hold: &Hold) -> Call<'_> {
-        self.release.on(&[&hold.key]).arg(&*hold.token)
+        self.release.on(&[&hold.key]).arg(hold.token.as_bytes())
+    }
+
+    pub(super) fn inspecting(&self, key: &[u8], counter: &[u8]) -> Call<'_> {
+        self.inspect.on(&[key, counter])
     }
 }
 

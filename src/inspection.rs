@@ -1,0 +1,83 @@
+//! What stands on the server for a name.
+
+use std::{fmt, time::Duration};
+
+/// What stood on the server for a name when it was [looked at](crate::Lock::inspect).
+///
+/// For operators and tests. It may be outdated by the time it is read: whether one's own lock still holds is what
+/// [`Guard::check`](crate::Guard::check) is for. Its `Display` is one line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Inspection {
+    /// Those who hold it, of redlatch or not: none or one for a lock.
+    pub holders: Vec<Holder>,
+    /// The fencing token that was drawn last: the holder's, unless that is of another library. `None` if there was no
+    /// grant in the last two days.
+    pub fencing_token: Option<u64>,
+}
+
+/// One hold, as it stands on the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Holder {
+    /// The holder's token: that of its [`Guard`](crate::Guard::token), or what another library put there.
+    pub token: Vec<u8>,
+    /// When the hold ends by itself, unless it is renewed.
+    pub expiry: Expiry,
+}
+
+/// When a hold ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expiry {
+    /// After this time, in whole milliseconds.
+    In(Duration),
+    /// Never: another library put it there without a TTL. If its holder has crashed, it stays until somebody
+    /// [deletes](crate::Lock::force_release) it.
+    Never,
+}
+
+impl Inspection {
+    /// Tells whether nobody holds it.
+    pub fn is_free(&self) -> bool {
+        self.holders.is_empty()
+    }
+}
+
+impl Holder {
+    pub(crate) fn new(token: &[u8], expiry: Expiry) -> Self {
+        Self {
+            token: token.to_vec(),
+            expiry,
+        }
+    }
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_free() {
+            f.write_str("free")?;
+        }
+        for (nth, holder) in self.holders.iter().enumerate() {
+            write!(f, "{}{holder}", if nth == 0 { "held by " } else { " and " })?;
+        }
+        match self.fencing_token {
+            Some(token) => write!(f, "; last fencing token {token}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` ({})", self.token.escape_ascii(), self.expiry)
+    }
+}
+
+impl fmt::Display for Expiry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Expiry::In(left) => write!(f, "expires in {left:?}"),
+            Expiry::Never => f.write_str("no expiry"),
+        }
+    }
+}
