@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, ClientBuilder, Error, Guard, Lock, Lost, LostReason, Wait};
+use redlatch::{Client, ClientBuilder, Error, Expiry, Guard, Lock, Lost, LostReason, Wait};
 use support::{SECOND, SLACK, Server, lost, millis, wait_until};
 
 /// A store with a corner of its own for one test.
@@ -92,6 +92,9 @@ on_every_store! {
     a_closure_that_finds_the_lock_busy_does_not_run
     a_panic_in_a_closure_releases_and_unwinds
     a_closure_that_lost_the_lock_has_run_and_is_told_so
+    a_look_shows_who_holds_the_lock_and_for_how_long
+    a_forced_release_frees_the_lock_and_its_holder_is_told
+    no_lock_of_ours_is_found_by_an_audit
     handles_may_go_in_any_order
     the_last_handle_may_go_in_a_callback
 }
@@ -555,6 +558,59 @@ fn a_closure_that_lost_the_lock_has_run_and_is_told_so(store: &Store) {
     });
     assert_eq!(lost(outcome.unwrap_err()), LostReason::Expired);
     assert!(ran);
+}
+
+fn a_look_shows_who_holds_the_lock_and_for_how_long(store: &Store) {
+    let lock = store.client().lock("x");
+    let seen = lock.inspect().unwrap();
+    assert!(seen.is_free());
+    assert_eq!(seen.to_string(), "free");
+
+    let guard = lock.acquire().unwrap();
+    let seen = store.client().lock("x").inspect().unwrap();
+    assert_eq!(seen.fencing_token, Some(guard.fencing_token()));
+    let [holder] = &seen.holders[..] else {
+        panic!("{seen:?}");
+    };
+    assert_eq!(holder.token, guard.token().as_bytes());
+    let Expiry::In(left) = holder.expiry else {
+        panic!("{holder:?}");
+    };
+    assert!(left > SECOND * 20 && left <= SECOND * 30, "{left:?}");
+    assert!(seen.to_string().contains(guard.token()));
+    assert!(!seen.to_string().contains("no expiry"));
+
+    guard.release().unwrap();
+    assert!(lock.inspect().unwrap().is_free());
+    assert!(matches!(
+        store.client().lock("").inspect(),
+        Err(Error::InvalidArgument(_))
+    ));
+}
+
+fn a_forced_release_frees_the_lock_and_its_holder_is_told(store: &Store) {
+    let lock = store.client().lock("x").lease(SECOND * 2);
+    assert!(!lock.force_release().unwrap(), "nobody holds it");
+
+    let guard = lock.acquire().unwrap();
+    assert!(store.client().lock("x").force_release().unwrap());
+    let next = store.client().lock("x").acquire().unwrap();
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert!(guard.wait_lost(SECOND * 10));
+    // Which of the two depends on when the renewal looked.
+    let reason = lost(guard.release().unwrap_err());
+    assert!(matches!(reason, LostReason::Deleted | LostReason::Taken), "{reason:?}");
+    next.check().unwrap();
+    next.release().unwrap();
+}
+
+fn no_lock_of_ours_is_found_by_an_audit(store: &Store) {
+    let lock = store.client().lock("x");
+    let _guard = lock.acquire().unwrap();
+    lock.clone().try_acquire().unwrap();
+    crash(&store.client().timed_lock("y", SECOND * 60));
+    let pattern = format!("*{}*", store.prefix);
+    assert_eq!(store.client().audit(pattern).unwrap().count(), 0);
 }
 
 fn handles_may_go_in_any_order(store: &Store) {

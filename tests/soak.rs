@@ -5,27 +5,18 @@
 mod support;
 
 use std::{
-    env,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicU32, Ordering},
     },
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use redlatch::{Client, Error, Guard};
-use support::{Fault, Proxy, Server, SetOnDrop, is_acquire, is_release, is_renew, millis};
+use support::{Fault, Proxy, SECOND, Server, SetOnDrop, is_acquire, is_release, is_renew, long_run, millis};
 
 const NAMES: usize = 3;
-
-fn how_long() -> Duration {
-    let seconds = match env::var("REDLATCH_LONG") {
-        Ok(seconds) => seconds.parse().expect("REDLATCH_LONG to be a number of seconds"),
-        Err(_) => 4,
-    };
-    Duration::from_secs(seconds)
-}
 
 /// Whoever holds each name, as far as this process knows.
 #[derive(Default)]
@@ -101,7 +92,7 @@ fn at_most_one_holds_each_name_whatever_happens_to_the_connection() {
                 }
             });
         }
-        let end = Instant::now() + how_long();
+        let end = Instant::now() + long_run().unwrap_or(SECOND * 4);
         let strike = |target: fn(&[Vec<u8>]) -> bool, fault| drop(proxy.on(target).may_miss().apply(fault));
         for round in 0_usize.. {
             if Instant::now() >= end || done.load(Ordering::SeqCst) {

@@ -202,6 +202,9 @@ fn inert_in_child(client: &Client, url: &str, shared: &Guard, owned: Guard, name
     let lock = client.lock(name);
     assert!(matches!(lock.acquire(), Err(Error::Forked)));
     assert!(matches!(lock.try_acquire(), Err(Error::Forked)));
+    assert!(matches!(lock.inspect(), Err(Error::Forked)));
+    assert!(matches!(lock.force_release(), Err(Error::Forked)));
+    assert!(matches!(client.audit("*"), Err(Error::Forked)));
     assert!(matches!(
         lock.with_lock(|| unreachable!("in the child")),
         Err::<(), _>(Error::Forked)

@@ -8,6 +8,7 @@
 #![allow(dead_code, unused_imports)]
 
 mod flag;
+mod long;
 mod loss;
 mod port;
 mod proxy;
@@ -15,7 +16,8 @@ mod server;
 mod time;
 
 pub use flag::SetOnDrop;
+pub use long::long_run;
 pub use loss::lost;
-pub use proxy::{Fault, FaultHandle, Proxy, is_acquire, is_release, is_renew};
+pub use proxy::{Fault, FaultHandle, Proxy, is_acquire, is_inspect, is_release, is_renew};
 pub use server::{Server, shared};
 pub use time::{SECOND, SLACK, millis, wait_until};

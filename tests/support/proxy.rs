@@ -15,7 +15,7 @@ use super::server::Server;
 use resp::{read_reply, read_request};
 use rule::{Matches, Rule};
 
-pub use rule::{Fault, FaultHandle, RuleBuilder, is_acquire, is_release, is_renew};
+pub use rule::{Fault, FaultHandle, RuleBuilder, is_acquire, is_inspect, is_release, is_renew};
 
 /// How long the server may take to answer a request that had been held.
 const PATIENCE: Duration = Duration::from_secs(10);

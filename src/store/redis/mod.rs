@@ -2,6 +2,7 @@
 
 mod audit;
 mod connection;
+mod permission;
 mod pool;
 mod reply;
 mod script;
@@ -42,8 +43,7 @@ impl RedisStore {
     fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {
         let deadline = Instant::now() + timeout;
         let mut connection = self.pool.check_out(urgency, deadline)?;
-        let mut replies = script::run(&mut connection, &[call], deadline)?;
-        Ok(replies.remove(0))
+        script::run(&mut connection, &[call], deadline)?.remove(0)
     }
 }
 
@@ -98,7 +98,7 @@ impl Upkeep for Line {
             })
             .collect();
         match script::run(&mut self.connection, &calls, Instant::now() + timeout) {
-            Ok(replies) => replies.into_iter().map(reply::found).collect(),
+            Ok(replies) => replies.into_iter().map(|reply| reply::found(reply?)).collect(),
             Err(failure) => vec![Err(failure); chores.len()],
         }
     }

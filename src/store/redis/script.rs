@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Arg, Cmd, ToRedisArgs, Value};
 
-use super::{connection::Connection, reply};
+use super::{connection::Connection, permission, reply};
 use crate::store::{Failure, Hold, millis_rounded_up};
 
 /// How long a fencing counter stays after the last grant of its name. The server's clock alone keeps tokens
@@ -72,13 +72,18 @@ impl Script {
         let room = 64 + keys.iter().map(|key| key.len()).sum::<usize>() + 80;
         let mut command = Cmd::with_capacity(8, room);
         command.arg("EVALSHA").arg(&self.sha1).arg(keys.len()).arg(keys);
-        Call { script: self, command }
+        Call {
+            script: self,
+            keys: keys.len(),
+            command,
+        }
     }
 }
 
 /// A script with its keys and arguments.
 pub(super) struct Call<'a> {
     script: &'a Script,
+    keys: usize,
     /// By the script's digest.
     command: Cmd,
 }
@@ -87,6 +92,19 @@ impl Call<'_> {
     fn arg(mut self, argument: impl ToRedisArgs) -> Self {
         self.command.arg(argument);
         self
+    }
+
+    pub(super) fn text(&self) -> &'static str {
+        self.script.text
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        // They come after the command's name, the digest and their number.
+        let arguments = self.command.args_iter().skip(3).take(self.keys);
+        arguments.filter_map(|argument| match argument {
+            Arg::Simple(key) => Some(key),
+            _ => None,
+        })
     }
 
     /// With the script's text, for a server that does not know it, or no longer. It does afterwards.
@@ -102,9 +120,13 @@ impl Call<'_> {
     }
 }
 
-/// Runs scripts in one round trip, or in two if the server has to be given their text. Returns a reply for
-/// each, server errors among them.
-pub(super) fn run(connection: &mut Connection, calls: &[Call], deadline: Instant) -> Result<Vec<Value>, Failure> {
+/// Runs scripts in one round trip, or in two if the server has to be given their text. Returns an answer for each;
+/// server errors are replies, but for those about permissions.
+pub(super) fn run(
+    connection: &mut Connection,
+    calls: &[Call],
+    deadline: Instant,
+) -> Result<Vec<Result<Value, Failure>>, Failure> {
     let mut replies = connection.exchange(calls.iter().map(|call| &call.command), deadline)?;
     let unknown: Vec<usize> = (0..replies.len())
         .filter(|&at| reply::is_unknown_script(&replies[at]))
@@ -115,5 +137,6 @@ pub(super) fn run(connection: &mut Connection, calls: &[Call], deadline: Instant
             replies[at] = reply;
         }
     }
-    Ok(replies)
+    let replies = calls.iter().zip(replies);
+    Ok(replies.map(|(call, reply)| permission::checked(call, reply)).collect())
 }

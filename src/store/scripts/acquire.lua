@@ -11,7 +11,8 @@ local call = redis.call
 -- Everything that can be wrong is found out before the first write.
 local counter = redis.pcall('GET', KEYS[2])
 if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE') then
-  return counter
+  -- Not permitted. Fails again, and tells where.
+  return call('GET', KEYS[2])
 end
 counter = tonumber(counter or 0)
 if not (counter and counter >= 0 and counter < 2 ^ 53) then
@@ -27,7 +28,8 @@ if fencing <= counter then
 end
 
 if not call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
-  local holder, ttl = call('GET', KEYS[1]), call('PTTL', KEYS[1])
+  local holder = call('GET', KEYS[1])
+  local ttl = call('PTTL', KEYS[1])
   if holder ~= ARGV[1] then
     return {ttl}
   end

@@ -7,7 +7,8 @@
 local token = redis.call('GET', KEYS[1])
 local counter = redis.pcall('GET', KEYS[2])
 if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE') then
-  return counter
+  -- Not permitted. Fails again, and tells where.
+  return redis.call('GET', KEYS[2])
 end
 local fencing = counter and tonumber(counter)
 if counter and not fencing then

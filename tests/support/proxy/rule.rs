@@ -296,6 +296,13 @@ pub fn is_release(args: &[Vec<u8>]) -> bool {
     runs(args, TEXT, &DIGEST)
 }
 
+/// Whether a command runs redlatch's script for looking at a lock.
+pub fn is_inspect(args: &[Vec<u8>]) -> bool {
+    const TEXT: &str = include_str!("../../../src/store/scripts/inspect.lua");
+    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TEXT));
+    runs(args, TEXT, &DIGEST)
+}
+
 fn digest(text: &str) -> String {
     redis::Script::new(text).get_hash().to_owned()
 }
