@@ -73,6 +73,7 @@ on_every_store! {
     a_wait_outlasts_many_command_timeouts
     leases_shorter_than_a_second_are_honoured
     a_held_lock_is_renewed_and_its_waiters_go_on_waiting
+    a_wait_longer_than_the_lease_yields_a_whole_lease
     a_waiter_gets_the_lock_after_its_release
     a_crashed_holders_lock_is_free_within_one_lease
     a_late_release_leaves_the_next_holder_alone
@@ -306,12 +307,27 @@ fn leases_shorter_than_a_second_are_honoured(store: &Store) {
 }
 
 fn a_held_lock_is_renewed_and_its_waiters_go_on_waiting(store: &Store) {
-    let lease = SECOND * 3 / 2;
+    let lease = SECOND;
     let guard = store.client().lock("x").lease(lease).acquire().unwrap();
     let waiting = store.client().lock("x").lease(lease);
-    assert!(matches!(waiting.acquire_timeout(lease * 2), Err(Error::Timeout { .. })));
+    assert!(matches!(waiting.acquire_timeout(lease * 3), Err(Error::Timeout { .. })));
     guard.check().unwrap();
     guard.release().unwrap();
+}
+
+fn a_wait_longer_than_the_lease_yields_a_whole_lease(store: &Store) {
+    let lease = SECOND;
+    let guard = store.client().lock("x").acquire().unwrap();
+    let waiting = store.client().timed_lock("x", lease);
+    let waiter = thread::spawn(move || {
+        let (start, guard) = (Instant::now(), waiting.acquire().unwrap());
+        (start.elapsed(), guard.remaining())
+    });
+    thread::sleep(lease * 3 / 2);
+    guard.release().unwrap();
+    let (waited, remaining) = waiter.join().unwrap();
+    assert!(waited > lease, "{waited:?}");
+    assert!(remaining > lease / 2, "{remaining:?}");
 }
 
 fn a_waiter_gets_the_lock_after_its_release(store: &Store) {

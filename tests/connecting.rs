@@ -523,3 +523,26 @@ fn a_full_pool_is_no_outage_and_lets_holders_pass() {
         }
     });
 }
+
+#[test]
+fn a_request_that_waited_for_a_connection_still_has_time_for_its_answer() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::builder()
+        .url(proxy.url())
+        .pool_size(1)
+        .command_timeout(millis(800))
+        .build()
+        .unwrap();
+    client.lock("warm-up").with_lock(|| ()).unwrap();
+    let slow = proxy.on(is_acquire).every().apply(Fault::DelayReply(millis(600)));
+    thread::scope(|scope| {
+        let first = scope.spawn(|| client.lock("x").try_acquire().unwrap().unwrap().release());
+        slow.wait_hit(SECOND * 10);
+        // It would get the connection with too little time left, and could not tell that from a silent server.
+        let error = client.lock("y").try_acquire().unwrap_err();
+        assert!(matches!(error, Error::Connection(_)), "{error:?}");
+        first.join().unwrap().unwrap();
+    });
+    assert_eq!(server.get("lock:y"), None);
+}

@@ -4,6 +4,7 @@ mod support;
 
 use std::{
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -248,6 +249,25 @@ fn a_closure_is_not_bothered_by_an_unconfirmed_release() {
 }
 
 #[test]
+fn the_release_of_an_expired_lock_is_bounded_however_long_it_was_waited_for() {
+    let fixture = Fixture::new("release-expired");
+    let lock = fixture.client.timed_lock("x", millis(300));
+    let guard = lock.acquire().unwrap();
+    fixture.proxy.black_hole(true);
+    assert!(guard.wait_lost(SECOND * 10));
+    let start = Instant::now();
+    assert_eq!(lost(guard.release().unwrap_err()), LostReason::Expired);
+    assert!(start.elapsed() <= COMMAND * 2 + SLACK, "{:?}", start.elapsed());
+    fixture.proxy.black_hole(false);
+    // With a server that answers it is one request.
+    let guard = lock.acquire().unwrap();
+    assert!(guard.wait_lost(SECOND * 10));
+    let releases = fixture.proxy.on(is_release).watch();
+    assert_eq!(lost(guard.release().unwrap_err()), LostReason::Expired);
+    assert_eq!(releases.seen(), 1);
+}
+
+#[test]
 fn nothing_is_renewed_after_the_release_even_if_its_reply_was_lost() {
     let fixture = Fixture::new("release-renewal");
     let guard = fixture.lock().lease(SECOND).acquire().unwrap();
@@ -315,6 +335,43 @@ fn one_lost_renewal_reply_costs_no_lease() {
         }
         guard.release().unwrap();
     }
+}
+
+#[test]
+fn a_poisoned_renewal_reply_costs_no_other_lease() {
+    thread::scope(|scope| {
+        for poison in ["-ERR poison\r\n", "+OK\r\n", ":7\r\n", "$-1\r\n", "*1\r\n:1\r\n"] {
+            scope.spawn(move || {
+                let fixture = Fixture::new(&format!("poison-{}", poison.escape_default()));
+                let lease = SECOND;
+                let take = |name: &str| fixture.client.lock(name).lease(lease).acquire().unwrap();
+                let (before, poisoned, after) = (take("before"), take("poisoned"), take("after"));
+                let token = poisoned.token().as_bytes().to_vec();
+                let is_poisoned = move |args: &[Vec<u8>]| is_renew(args) && args.contains(&token);
+                let _struck = fixture.proxy.on(is_poisoned).every().apply(Fault::Answer(poison));
+                assert!(poisoned.wait_lost(lease), "{poison:?}");
+                assert_eq!(lost(poisoned.check().unwrap_err()), LostReason::Expired);
+                assert!(!before.wait_lost(lease * 3), "{poison:?}");
+                assert!(after.is_held(), "{poison:?}");
+            });
+        }
+    });
+}
+
+#[test]
+fn a_renewal_reply_that_is_no_redis_protocol_costs_no_lease() {
+    let fixture = Fixture::new("nonsense");
+    let lease = SECOND;
+    let guards = ["a", "b", "c"].map(|name| fixture.client.lock(name).lease(lease).acquire().unwrap());
+    for _ in 0..3 {
+        let struck = fixture
+            .proxy
+            .on(is_renew)
+            .apply(Fault::Answer("HTTP/1.1 400 Bad Request\r\n\r\n"));
+        struck.wait_hit(SECOND * 10);
+    }
+    assert!(!guards[0].wait_lost(lease));
+    assert!(guards.iter().all(|guard| guard.is_held()));
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn nothing_piles_up_in_this_process() {
     let (names, cycles) = if long_run().is_some() {
         (1_000_000, 100_000)
     } else {
-        (20_000, 4_000)
+        (10_000, 2_000)
     };
     let client = Client::builder().url(server.url()).build().unwrap();
     let other = Client::builder().url(server.url()).build().unwrap();

@@ -190,6 +190,18 @@ fn delay_reply_applies_at_once_and_answers_later() {
 }
 
 #[test]
+fn answer_applies_the_command_and_says_something_else() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let mut connection = connect(&proxy);
+    let _struck = proxy.on(is("SET")).apply(Fault::Answer("-POISON of the test\r\n"));
+    let error = set(&mut connection, "k").unwrap_err();
+    assert_eq!(error.code(), Some("POISON"));
+    assert!(exists(&server, "k"));
+    set(&mut connection, "l").unwrap();
+}
+
+#[test]
 fn a_held_request_runs_after_its_client_has_gone() {
     let server = shared();
     let proxy = Proxy::to(&server);

@@ -32,7 +32,7 @@ fn ten_thousand_leases_are_kept_by_one_thread() {
     };
     let guards: Vec<Guard> = (0..LEASES).map(take).collect();
 
-    let hold = long_run().unwrap_or(LEASE * 3 / 2);
+    let hold = long_run().unwrap_or(LEASE * 5 / 4);
     let (start, before) = (Instant::now(), Cost::now(&server));
     while start.elapsed() < hold {
         thread::sleep(SECOND / 4);

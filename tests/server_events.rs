@@ -256,17 +256,37 @@ fn a_lease_ends_here_before_it_ends_at_a_server_that_is_gone() {
 
 #[test]
 fn renewal_resumes_after_an_outage_longer_than_a_lease() {
-    let server = Server::start();
-    let lease = SECOND * 3 / 2;
-    let lock = client(&server).lock("x").lease(lease);
-    let guard = lock.acquire().unwrap();
-    server.stop_process();
-    assert!(guard.wait_lost(SECOND * 10));
-    server.continue_process();
-    drop(guard);
-    let guard = lock.acquire_timeout(SECOND * 10).unwrap();
-    assert!(!guard.wait_lost(lease * 2));
-    guard.release().unwrap();
+    type Meddle = fn(&Server, &Proxy);
+    let partitions: [(&str, Meddle, Meddle); 3] = [
+        (
+            "stopped",
+            |server, _| server.stop_process(),
+            |server, _| server.continue_process(),
+        ),
+        ("cut off", |_, proxy| proxy.go_down(), |_, proxy| proxy.go_up()),
+        (
+            "swallowed",
+            |_, proxy| proxy.black_hole(true),
+            |_, proxy| proxy.black_hole(false),
+        ),
+    ];
+    thread::scope(|scope| {
+        for (what, begin, end) in partitions {
+            scope.spawn(move || {
+                let server = Server::start();
+                let proxy = Proxy::to(&server);
+                let lock = client_at(proxy.url()).lock("x").lease(SECOND);
+                let guard = lock.acquire().unwrap();
+                begin(&server, &proxy);
+                assert!(guard.wait_lost(SECOND * 10), "{what}");
+                end(&server, &proxy);
+                drop(guard);
+                let guard = lock.acquire_timeout(SECOND * 10).unwrap();
+                assert!(!guard.wait_lost(SECOND * 3), "{what}");
+                guard.release().unwrap();
+            });
+        }
+    });
 }
 
 #[test]
@@ -575,11 +595,21 @@ fn a_server_out_of_memory_is_waited_for() {
 }
 
 #[test]
-fn what_stays_on_the_server_is_the_counter_and_it_expires() {
+fn what_stays_on_the_server_is_a_counter_for_each_name_and_it_expires() {
     let server = Server::start();
-    client(&server).lock("x").acquire().unwrap().release().unwrap();
-    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut server.connection()).unwrap();
-    assert_eq!(keys, [COUNTER]);
-    let left = server.ttl(COUNTER).unwrap();
-    assert!(left > SECOND * 47 * 3600 && left <= SECOND * 48 * 3600, "{left:?}");
+    let client = client(&server);
+    for name in 0..5_000 {
+        client.lock(name.to_string()).acquire().unwrap().release().unwrap();
+    }
+    let mut connection = server.connection();
+    let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
+    assert_eq!(keys.len(), 5_000);
+    let mut ttls = redis::pipe();
+    for key in &keys {
+        assert!(key.contains("}:redlatch:fencing:"), "{key}");
+        ttls.cmd("PTTL").arg(key);
+    }
+    let ttls: Vec<i64> = ttls.query(&mut connection).unwrap();
+    let hour = 3_600_000;
+    assert!(ttls.iter().all(|ttl| (47 * hour..=48 * hour).contains(ttl)));
 }

@@ -321,6 +321,11 @@ impl<'a> Relay<'a> {
                     matches.hit();
                     return Ok(());
                 }
+                Some(Fault::Answer(bytes)) => {
+                    matches.hit();
+                    self.client.write_all(bytes.as_bytes())?;
+                    continue;
+                }
                 Some(Fault::DelayReply(delay)) => {
                     matches.hit();
                     if !self.delay(delay) {

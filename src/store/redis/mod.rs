@@ -17,7 +17,7 @@ use redis::{ConnectionInfo, IntoConnectionInfo, Value};
 
 use self::{
     connection::{Connection, Opener},
-    pool::{Pool, Urgency},
+    pool::{Lent, Pool, Urgency},
     script::{Call, Scripts},
 };
 use super::{Acquired, Chore, Cursor, Failure, Found, Hold, Page, Store, Upkeep};
@@ -41,9 +41,16 @@ impl RedisStore {
 
     /// Runs one script on a pooled connection; all of it, from check-out to reply, within `timeout`.
     fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {
-        let deadline = Instant::now() + timeout;
-        let mut connection = self.pool.check_out(urgency, deadline)?;
+        let (mut connection, deadline) = self.connection(urgency, timeout)?;
         script::run(&mut connection, &[call], deadline)?.remove(0)
+    }
+
+    /// A connection, and by when `timeout` is over. At most half of it goes into waiting for a free one: with next to
+    /// nothing left, a request would only look like one to a server that is silent or away.
+    fn connection(&self, urgency: Urgency, timeout: Duration) -> Result<(Lent<'_>, Instant), Failure> {
+        let now = Instant::now();
+        let connection = self.pool.check_out(urgency, now + timeout / 2)?;
+        Ok((connection, now + timeout))
     }
 }
 
@@ -69,8 +76,7 @@ impl Store for RedisStore {
     }
 
     fn audit(&self, pattern: &[u8], from: Cursor, timeout: Duration) -> Result<Page, Failure> {
-        let deadline = Instant::now() + timeout;
-        let mut connection = self.pool.check_out(Urgency::CanWait, deadline)?;
+        let (mut connection, deadline) = self.connection(Urgency::CanWait, timeout)?;
         audit::page(&mut connection, pattern, from, deadline)
     }
 

@@ -20,6 +20,8 @@ pub enum Fault {
     CutBefore,
     /// The server runs it; the reply comes that much later.
     DelayReply(Duration),
+    /// The server runs it; the client gets these bytes in place of the reply.
+    Answer(&'static str),
     /// It is kept from the server until `release_held`, even if its client has left by then: what a
     /// stalled server does. What follows on the same connection waits behind it.
     HoldRequest,
