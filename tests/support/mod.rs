@@ -7,17 +7,17 @@
 // Every test binary compiles this module for itself, and each needs only a part of it.
 #![allow(dead_code, unused_imports)]
 
+mod errors;
 mod flag;
 mod long;
-mod loss;
 mod port;
 mod proxy;
 mod server;
 mod time;
 
+pub use errors::{everything_said, lost};
 pub use flag::SetOnDrop;
 pub use long::long_run;
-pub use loss::lost;
 pub use proxy::{Fault, FaultHandle, Proxy, is_acquire, is_inspect, is_release, is_renew};
 pub use server::{Server, shared};
 pub use time::{SECOND, SLACK, millis, wait_until};
