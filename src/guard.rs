@@ -21,6 +21,9 @@ use crate::{
 /// It owns what it needs and is tied to no thread: it may be moved, shared, and dropped anywhere, in any order with its
 /// lock and client. Nothing in it does I/O but [`extend`](Self::extend), [`release`](Self::release) and the drop.
 ///
+/// Keep it in a variable with a name: `let _guard = lock.acquire()?;` holds the lock to the end of the block, while
+/// `let _ = lock.acquire()?;` and a bare `lock.try_acquire()?;` release it at once.
+///
 /// In a forked child a guard is inert: it is not held there, calls return [`Error::Forked`] and dropping it does
 /// nothing.
 #[must_use = "the lock is released when the guard is dropped, so a guard that is not kept protects nothing"]
