@@ -1,5 +1,6 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Weak};
@@ -338,24 +339,25 @@ fn connect(url: &str) -> redis::RedisResult<redis::Connection> {
     Ok(connection)
 }
 
+/// The server to run, by the same rules as in `scripts/setup`.
 fn server_binary() -> PathBuf {
-    if let Some(named) = std::env::var_os("REDLATCH_TEST_SERVER") {
+    if let Some(named) = std::env::var_os("REDLATCH_TEST_SERVER").filter(|named| !named.is_empty()) {
         return named.into();
     }
-    let names = ["redis-server", "valkey-server"];
-    let fetched = Path::new(env!("CARGO_MANIFEST_DIR")).join(".servers/bin");
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let in_path = |name| {
-        std::env::split_paths(&path)
-            .map(|dir| dir.join(name))
-            .find(|file| file.is_file())
-    };
-    names
+    let on_path = ["redis-server", "valkey-server"]
         .into_iter()
-        .map(|name| fetched.join(name))
-        .find(|file| file.is_file())
-        .or_else(|| names.into_iter().find_map(in_path))
-        .expect("no redis-server or valkey-server was found: run scripts/setup, or set REDLATCH_TEST_SERVER to the path of one")
+        .flat_map(|name| std::env::split_paths(&path).map(move |dir| dir.join(name)));
+    let fetched = ["redis-8.2/redis-server", "valkey-9.1/valkey-server"]
+        .into_iter()
+        .map(|file| Path::new(env!("CARGO_MANIFEST_DIR")).join(".servers").join(file));
+    let is_program = |file: &PathBuf| {
+        let permissions = fs::metadata(file).map(|file| (file.is_file(), file.permissions().mode()));
+        permissions.is_ok_and(|(is_file, mode)| is_file && mode & 0o111 != 0)
+    };
+    on_path.chain(fetched).find(is_program).expect(
+        "no redis-server or valkey-server was found: run scripts/setup, or set REDLATCH_TEST_SERVER to the path of one",
+    )
 }
 
 fn signal(pid: u32, signal: libc::c_int) {
