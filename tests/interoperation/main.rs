@@ -18,7 +18,7 @@ use std::{
 };
 
 use libtest_mimic::{Arguments, Trial};
-use redlatch::{Client, Error, Guard, Lock, LostReason};
+use redlatch::{Client, Error, Expiry, Guard, Lock, LostReason};
 use support::{Proxy, SECOND, SLACK, Server, SetOnDrop, is_acquire, lost, wait_until};
 use worker::{Worker, hex};
 
@@ -262,6 +262,9 @@ fn a_redis_py_lock_without_timeout_is_waited_for_and_left_as_it_is(corner: &Corn
     let impatient = corner.lock().acquire_timeout(SECOND * 2);
     assert!(matches!(impatient, Err(Error::Timeout { .. })), "{impatient:?}");
     assert!(corner.lock().try_acquire().unwrap().is_none());
+    let seen = corner.lock().inspect().unwrap();
+    assert_eq!(seen.holders[0].expiry, Expiry::Never);
+    assert!(seen.to_string().contains("no expiry"), "{seen}");
     assert_eq!(corner.holder(), holder);
     assert_eq!(
         corner.server.run(&format!("PTTL {}", corner.key())),
