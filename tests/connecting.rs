@@ -283,10 +283,18 @@ fn urls_that_cannot_work_are_refused_before_anything_is_sent() {
         "correcthorsebatterystaple://",
         "redis://user:correcthorsebatterystaple@/",
         "redis://user:correcthorsebatterystaple@host:99999/",
+        "redis://correcthorsebatterystaple@host/",
+        "redis://h/#correcthorsebatterystaple",
+        "redis://h/?correcthorsebatterystaple",
+        "redis://user:1?correcthorsebatterystaple=x@h/",
+        "unix:///s?user=correcthorsebatterystaple",
+        "unix:///s?pass=a&correcthorsebatterystaple=b",
+        "unix://:correcthorsebatterystaple@localhost/s",
     ] {
         let error = Client::open(url).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument(_)), "{url}: {error:?}");
         assert!(!everything_said(&error).contains(SECRET), "{error}");
+        assert!(!error.to_string().contains("InvalidClientConfig"), "{error}");
     }
     for url in [
         "rediss://h/",
@@ -301,6 +309,23 @@ fn urls_that_cannot_work_are_refused_before_anything_is_sent() {
     let builder = Client::builder().url(format!("redis://:{SECRET}@127.0.0.1/"));
     assert!(!format!("{builder:?}").contains(SECRET));
     assert!(!format!("{:?}", builder.build().unwrap()).contains(SECRET));
+}
+
+#[test]
+fn a_parameter_that_is_not_acted_on_is_refused_by_name_but_without_its_value() {
+    for (url, names, advises) in [
+        ("redis://h/?db=3", "`db`", "redis://user:password@host/3"),
+        ("redis://u:p@h:1/?protocol=SECRET", "`protocol`", "redis://"),
+        ("valkey://h?pass=SECRET", "`pass`", "redis://user:password@host/3"),
+        ("unix:///s?db=1&pass=SECRET&db=2", "`db`", "each once"),
+        ("unix:///s?timeout=SECRET", "`timeout`", "`user`, `pass` and `db`"),
+    ] {
+        let error = Client::open(url.replace("SECRET", SECRET)).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{url}: {error:?}");
+        let said = error.to_string();
+        assert!(said.contains(names) && said.contains(advises), "{url}: {said}");
+        assert!(!everything_said(&error).contains(SECRET), "{said}");
+    }
 }
 
 /// The permissions that the README names.
