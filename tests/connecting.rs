@@ -5,7 +5,8 @@ mod support;
 use std::{
     error::Error as _,
     io::{Read, Write},
-    net::TcpListener,
+    iter,
+    net::{SocketAddr, TcpListener},
     os::{
         fd::AsRawFd,
         unix::net::{UnixListener, UnixStream},
@@ -24,15 +25,37 @@ use support::{Fault, Proxy, SECOND, SLACK, Server, SetOnDrop, is_acquire, lost, 
 
 const SECRET: &str = "correcthorsebatterystaple";
 
+/// What an error and its causes say, in one line.
+fn chain(error: &Error) -> String {
+    let links = iter::successors(Some(error as &dyn std::error::Error), |&error| error.source());
+    let links: Vec<String> = links.map(ToString::to_string).collect();
+    for (nth, link) in links.iter().enumerate() {
+        assert!(!link.contains('\n') && !link.is_empty(), "{links:?}");
+        assert!(!links[..nth].contains(link), "each link adds something: {links:?}");
+    }
+    links.join(": ")
+}
+
 /// Everything that an error says, its causes included.
 fn everything_said(error: &Error) -> String {
-    let mut said = format!("{error} {error:?}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        said += &format!(" {cause} {cause:?}");
-        source = cause.source();
-    }
-    said
+    let links = iter::successors(error.source(), |&error| error.source());
+    let causes: String = links.map(|cause| format!(" {cause:?}")).collect();
+    format!("{} {error:?}{causes}", chain(error))
+}
+
+/// The address of somebody who answers whatever is said with `reply`, and hangs up.
+fn answering(reply: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // The listener stays until the process ends.
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let _ = client.read(&mut [0; 4096]);
+            let _ = client.write_all(reply);
+        }
+    });
+    address
 }
 
 fn works(url: impl Into<String>) {
@@ -93,6 +116,29 @@ fn whoever_is_not_let_in_is_told_so_at_once_and_without_the_password() {
             assert!(!everything_said(&error).contains(SECRET));
             assert!(!everything_said(&error).contains("another"));
         }
+    }
+}
+
+#[test]
+fn a_log_in_that_fails_is_explained() {
+    let open = Server::start();
+    let locked = Server::start_with(&["--requirepass", "another"]);
+    let odd = answering(b"-ODD correcthorsebatterystaple is wrong\r\n");
+    let (open, locked) = (open.url(), locked.url());
+    for (url, explanation) in [
+        (
+            locked.replace("another", SECRET),
+            "the user name or the password is wrong",
+        ),
+        (locked.replace(":another@", ""), "the server wants a password"),
+        (locked.replace(":another@", "") + "5", "the server wants a password"),
+        (open.replace("//", &format!("//:{SECRET}@")), "no password set"),
+        (format!("redis://:{SECRET}@{odd}"), "AUTH failed"),
+    ] {
+        let error = Client::open(url).unwrap().lock("x").acquire().unwrap_err();
+        assert!(matches!(error, Error::Server(_)), "{error:?}");
+        assert!(chain(&error).contains(explanation), "{}", chain(&error));
+        assert!(!everything_said(&error).contains(SECRET));
     }
 }
 

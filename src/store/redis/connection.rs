@@ -15,10 +15,7 @@ use super::{
     reply,
     socket::{Aside, Socket},
 };
-use crate::{
-    error::Source,
-    store::{Failure, because},
-};
+use crate::store::Failure;
 
 /// Opens connections to one server.
 pub(super) struct Opener {
@@ -92,17 +89,15 @@ impl Opener {
             })?;
         for (nth, reply) in replies.into_iter().enumerate() {
             if let Value::ServerError(error) = reply {
-                let passes = reply::passes(&error);
-                let why: Source = if nth == 0 && self.login.password().is_some() {
-                    // Only the code: a server may repeat the arguments in the text, and they hold the password.
-                    because(format!("AUTH was refused: {}", error.code()))
+                let failure = if nth == 0 && self.login.password().is_some() {
+                    reply::auth_failure(&error)
                 } else {
-                    Arc::new(error)
+                    reply::failure(error)
                 };
-                return Err(if passes {
-                    Failure::Unreachable(why)
-                } else {
-                    Failure::Denied(why)
+                return Err(match failure {
+                    Failure::Unready(why) => Failure::Unreachable(why),
+                    Failure::Refused(why) => Failure::Denied(why),
+                    other => other,
                 });
             }
         }
