@@ -211,7 +211,8 @@ fn a_port_where_nobody_answers_costs_one_timeout() {
             .build()
             .unwrap();
         let start = Instant::now();
-        client.lock("x").try_acquire().unwrap_err();
+        let error = client.lock("x").try_acquire().unwrap_err();
+        assert!(chain(&error).ends_with(": no answer in time"), "{}", chain(&error));
         assert!(
             start.elapsed() >= timeout && start.elapsed() < timeout + SLACK,
             "{:?}",
@@ -516,6 +517,27 @@ fn a_server_that_repeats_the_password_in_its_refusal_gives_nothing_away() {
     let error = Client::open(url).unwrap().lock("x").acquire().unwrap_err();
     assert!(matches!(error, Error::Server(_)), "{error:?}");
     assert!(!everything_said(&error).contains(SECRET), "{}", everything_said(&error));
+}
+
+#[test]
+fn whoever_does_not_speak_the_protocol_is_told_in_a_line() {
+    for (login, reply, what) in [
+        (
+            "",
+            &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+            "is not in the Redis protocol",
+        ),
+        (":secret@", b"220 mail ESMTP\r\n", "is not in the Redis protocol"),
+        ("", b"", "the connection broke"),
+    ] {
+        let url = format!("redis://{login}{}/", answering(reply));
+        let error = Client::open(url).unwrap().lock("x").acquire().unwrap_err();
+        assert!(
+            matches!(error, Error::Unconfirmed(_) | Error::Connection(_)),
+            "{error:?}"
+        );
+        assert!(chain(&error).contains(what), "{}", chain(&error));
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! One connection: opened when first used, never used again after anything went wrong on it.
 
 use std::{
+    error, fmt,
     io::{self, Write},
     sync::{
         Arc,
@@ -188,11 +189,34 @@ impl Wire {
     }
 }
 
+/// Why a request's answer could not be read.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error("the connection broke")]
+    Broken(#[source] Flat),
+    #[error("the server's answer is not in the Redis protocol")]
+    Nonsense(#[source] Flat),
+}
+
+/// An error of the client library, told once and in one line: its sources say the same again.
+#[derive(Debug)]
+struct Flat(RedisError);
+
+impl fmt::Display for Flat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.to_string().trim().replace('\n', "; "))
+    }
+}
+
+impl error::Error for Flat {}
+
 /// What it means that a request's answer could not be read.
 fn unanswered(error: RedisError) -> Failure {
     if error.is_timeout() {
-        Failure::Silent(Arc::new(error))
+        Failure::Silent(Arc::new(Flat(error)))
+    } else if error.is_io_error() {
+        Failure::Cut(Arc::new(NoAnswer::Broken(Flat(error))))
     } else {
-        Failure::Cut(Arc::new(error))
+        Failure::Cut(Arc::new(NoAnswer::Nonsense(Flat(error))))
     }
 }
