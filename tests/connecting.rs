@@ -124,6 +124,7 @@ fn a_log_in_that_fails_is_explained() {
     let open = Server::start();
     let locked = Server::start_with(&["--requirepass", "another"]);
     let odd = answering(b"-ODD correcthorsebatterystaple is wrong\r\n");
+    let banner = answering(b"+hello\r\n-ERR what is correcthorsebatterystaple?\r\n");
     let (open, locked) = (open.url(), locked.url());
     for (url, explanation) in [
         (
@@ -134,6 +135,7 @@ fn a_log_in_that_fails_is_explained() {
         (locked.replace(":another@", "") + "5", "the server wants a password"),
         (open.replace("//", &format!("//:{SECRET}@")), "no password set"),
         (format!("redis://:{SECRET}@{odd}"), "AUTH failed"),
+        (format!("redis://:{SECRET}@{banner}"), "neither OK nor an error"),
     ] {
         let error = Client::open(url).unwrap().lock("x").acquire().unwrap_err();
         assert!(matches!(error, Error::Server(_)), "{error:?}");

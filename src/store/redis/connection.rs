@@ -16,7 +16,7 @@ use super::{
     reply,
     socket::{Aside, Socket},
 };
-use crate::store::Failure;
+use crate::store::{Failure, because};
 
 /// Opens connections to one server.
 pub(super) struct Opener {
@@ -89,18 +89,18 @@ impl Opener {
                 silent => silent,
             })?;
         for (nth, reply) in replies.into_iter().enumerate() {
-            if let Value::ServerError(error) = reply {
-                let failure = if nth == 0 && self.login.password().is_some() {
-                    reply::auth_failure(&error)
-                } else {
-                    reply::failure(error)
-                };
-                return Err(match failure {
-                    Failure::Unready(why) => Failure::Unreachable(why),
-                    Failure::Refused(why) => Failure::Denied(why),
-                    other => other,
-                });
-            }
+            let failure = match reply {
+                Value::Okay => continue,
+                Value::ServerError(error) if nth == 0 && self.login.password().is_some() => reply::auth_failure(&error),
+                Value::ServerError(error) => reply::failure(error),
+                // A banner, say: the answer that repeats the password would come next, as that to the request.
+                _ => Failure::Refused(because("the answer to AUTH or SELECT was neither OK nor an error")),
+            };
+            return Err(match failure {
+                Failure::Unready(why) => Failure::Unreachable(why),
+                Failure::Refused(why) => Failure::Denied(why),
+                other => other,
+            });
         }
         Ok(())
     }
