@@ -1,6 +1,18 @@
 //! The ten-line version: `cargo run --example quickstart`, with or without `REDIS_URL`.
 
-fn main() -> Result<(), Box<dyn std::error::Error>> {
+use std::{error::Error as _, iter, process::ExitCode};
+
+fn main() -> ExitCode {
+    let Err(error) = run() else {
+        return ExitCode::SUCCESS;
+    };
+    let causes = iter::successors(error.source(), |&cause| cause.source());
+    let causes: String = causes.map(|cause| format!(": {cause}")).collect();
+    eprintln!("quickstart: {error}{causes}");
+    ExitCode::FAILURE
+}
+
+fn run() -> Result<(), redlatch::Error> {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| {
         println!("REDIS_URL is not set, so this uses memory:// (locks within this process only)");
         "memory://".to_owned()

@@ -50,8 +50,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidArgument`] for a URL that cannot be used, [`Error::Unsupported`] for a kind of server that this
-    /// version does not speak to.
+    /// [`Error::InvalidArgument`] for a URL that cannot be used or has a part that would not be acted on,
+    /// [`Error::Unsupported`] for a kind of server that this version does not speak to.
     pub fn open(url: impl Into<String>) -> Result<Self, Error> {
         Self::builder().url(url).build()
     }

@@ -14,11 +14,17 @@ pub type Source = Arc<dyn error::Error + Send + Sync>;
 #[non_exhaustive]
 pub enum Error {
     /// The wait ended before the lock could be had. Try later, or wait longer.
-    #[error("could not acquire the lock because it was not free within {waited:?}")]
+    #[error(
+        "could not acquire `{}` within {waited:.1?} because {}",
+        name.escape_ascii(),
+        if last.is_some() { "every attempt failed or found it held" } else { "it was held" }
+    )]
     Timeout {
+        /// The name of the lock, as it was given to the client.
+        name: Vec<u8>,
         /// How long the wait lasted.
         waited: Duration,
-        /// The last failure met while waiting, if there was one: the server may have been away.
+        /// The last failure met while waiting, if there was one: the server may have been away all along.
         #[source]
         last: Option<Box<Error>>,
     },

@@ -54,7 +54,8 @@ impl Guard {
         core.keeper.start(terms)?;
         let hold = Hold::new(key.into());
         let length = terms.first_length();
-        let acquired = waiting::acquire(&*core.store, &*core.clock, &hold, length, wait, core.command_timeout);
+        let (store, clock) = (&*core.store, &*core.clock);
+        let acquired = waiting::acquire(store, clock, &hold, name, length, wait, core.command_timeout);
         let grant = acquired.map_err(|NotGranted { error, doubt }| {
             // No attempt with this token will follow.
             if doubt.may_stand() {

@@ -20,7 +20,7 @@ pub(crate) struct NotGranted {
     pub(crate) doubt: Doubt,
 }
 
-/// Acquires `hold`, waiting as `wait` says.
+/// Acquires `hold`, which is for the lock `name`, waiting as `wait` says.
 ///
 /// All attempts carry one token, so one whose answer was lost is simply made again. A server that cannot be reached, or
 /// hangs up again and again, ends the acquire at once; after it has answered, or while it is merely silent, failures
@@ -29,6 +29,7 @@ pub(crate) fn acquire(
     store: &dyn Store,
     clock: &dyn Clock,
     hold: &Hold,
+    name: &[u8],
     length: Duration,
     wait: &Wait,
     command_timeout: Duration,
@@ -82,6 +83,7 @@ pub(crate) fn acquire(
             let error = match failed {
                 Some(error) if deadline == started => error,
                 failed => Error::Timeout {
+                    name: name.to_vec(),
                     waited: started.until(now),
                     last: failed.or(last).map(Box::new),
                 },
@@ -185,7 +187,7 @@ mod tests {
     }
 
     fn take(store: &FakeStore, hold: &Hold, wait: Wait) -> Result<Grant, NotGranted> {
-        acquire(store, &*store.clock, hold, LEASE, &wait, COMMAND)
+        acquire(store, &*store.clock, hold, b"x", LEASE, &wait, COMMAND)
     }
 
     fn elapsed(store: &FakeStore, since: Moment) -> Duration {
@@ -207,7 +209,7 @@ mod tests {
             let start = store.clock.now();
             let refused = take(&store, &hold(), Wait::at_most(limit)).unwrap_err();
             assert_eq!(elapsed(&store, start), limit);
-            assert!(matches!(refused.error, Error::Timeout { waited, last: None } if waited == limit));
+            assert!(matches!(refused.error, Error::Timeout { waited, last: None, .. } if waited == limit));
             assert!(!refused.doubt.may_stand());
         }
     }

@@ -193,6 +193,8 @@ fn what_cannot_work_is_refused_before_anything_is_sent(store: &Store) {
         refused(client.lock("x").lease(lease));
         refused(client.timed_lock("x", lease));
     }
+    let error = client.lock("x").lease(Duration::MAX).acquire().unwrap_err();
+    assert!(error.to_string().ends_with("from 10ms to 10 years"), "{error}");
     refused(client.lock("x").max_hold(Duration::ZERO));
     refused(client.lock("x").max_hold(millis(9)));
     refused(client.lock(""));
@@ -253,9 +255,11 @@ fn a_wait_ends_when_it_should(store: &Store) {
             "{took:?} instead of {limit:?}"
         );
         assert!(
-            matches!(error, Error::Timeout { waited, last: None } if waited >= limit),
+            matches!(&error, Error::Timeout { name, waited, last: None } if name == b"x" && *waited >= limit),
             "{error:?}"
         );
+        let said = error.to_string();
+        assert!(said.contains("`x`") && said.ends_with("because it was held"), "{said}");
     }
     for wait in [Wait::none(), Wait::at_most(Duration::ZERO), Wait::until(Instant::now())] {
         assert!(matches!(lock.acquire_with(wait), Err(Error::Timeout { .. })));

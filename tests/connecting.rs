@@ -5,7 +5,7 @@ mod support;
 use std::{
     error::Error as _,
     io::{Read, Write},
-    net::TcpListener,
+    net::{SocketAddr, TcpListener},
     os::{
         fd::AsRawFd,
         unix::net::{UnixListener, UnixStream},
@@ -19,20 +19,24 @@ use std::{
     time::Instant,
 };
 
-use redlatch::{Client, Error, LostReason};
-use support::{Fault, Proxy, SECOND, SLACK, Server, SetOnDrop, is_acquire, lost, millis, wait_until};
+use redlatch::{Client, Error};
+use support::{Fault, Proxy, SECOND, SLACK, Server, SetOnDrop, chain, everything_said, is_acquire, millis, wait_until};
 
 const SECRET: &str = "correcthorsebatterystaple";
 
-/// Everything that an error says, its causes included.
-fn everything_said(error: &Error) -> String {
-    let mut said = format!("{error} {error:?}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        said += &format!(" {cause} {cause:?}");
-        source = cause.source();
-    }
-    said
+/// The address of somebody who answers whatever is said with `reply`, and hangs up.
+fn answering(reply: &'static [u8]) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // The listener stays until the process ends.
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let mut client = client.unwrap();
+            let _ = client.read(&mut [0; 4096]);
+            let _ = client.write_all(reply);
+        }
+    });
+    address
 }
 
 fn works(url: impl Into<String>) {
@@ -93,6 +97,31 @@ fn whoever_is_not_let_in_is_told_so_at_once_and_without_the_password() {
             assert!(!everything_said(&error).contains(SECRET));
             assert!(!everything_said(&error).contains("another"));
         }
+    }
+}
+
+#[test]
+fn a_log_in_that_fails_is_explained() {
+    let open = Server::start();
+    let locked = Server::start_with(&["--requirepass", "another"]);
+    let odd = answering(b"-ODD correcthorsebatterystaple is wrong\r\n");
+    let banner = answering(b"+hello\r\n-ERR what is correcthorsebatterystaple?\r\n");
+    let (open, locked) = (open.url(), locked.url());
+    for (url, explanation) in [
+        (
+            locked.replace("another", SECRET),
+            "the user name or the password is wrong",
+        ),
+        (locked.replace(":another@", ""), "the server wants a password"),
+        (locked.replace(":another@", "") + "5", "the server wants a password"),
+        (open.replace("//", &format!("//:{SECRET}@")), "no password set"),
+        (format!("redis://:{SECRET}@{odd}"), "AUTH failed"),
+        (format!("redis://:{SECRET}@{banner}"), "neither OK nor an error"),
+    ] {
+        let error = Client::open(url).unwrap().lock("x").acquire().unwrap_err();
+        assert!(matches!(error, Error::Server(_)), "{error:?}");
+        assert!(chain(&error).contains(explanation), "{}", chain(&error));
+        assert!(!everything_said(&error).contains(SECRET));
     }
 }
 
@@ -165,7 +194,8 @@ fn a_port_where_nobody_answers_costs_one_timeout() {
             .build()
             .unwrap();
         let start = Instant::now();
-        client.lock("x").try_acquire().unwrap_err();
+        let error = client.lock("x").try_acquire().unwrap_err();
+        assert!(chain(&error).ends_with(": no answer in time"), "{}", chain(&error));
         assert!(
             start.elapsed() >= timeout && start.elapsed() < timeout + SLACK,
             "{:?}",
@@ -283,10 +313,18 @@ fn urls_that_cannot_work_are_refused_before_anything_is_sent() {
         "correcthorsebatterystaple://",
         "redis://user:correcthorsebatterystaple@/",
         "redis://user:correcthorsebatterystaple@host:99999/",
+        "redis://correcthorsebatterystaple@host/",
+        "redis://h/#correcthorsebatterystaple",
+        "redis://h/?correcthorsebatterystaple",
+        "redis://user:1?correcthorsebatterystaple=x@h/",
+        "unix:///s?user=correcthorsebatterystaple",
+        "unix:///s?pass=a&correcthorsebatterystaple=b",
+        "unix://:correcthorsebatterystaple@localhost/s",
     ] {
         let error = Client::open(url).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument(_)), "{url}: {error:?}");
         assert!(!everything_said(&error).contains(SECRET), "{error}");
+        assert!(!error.to_string().contains("InvalidClientConfig"), "{error}");
     }
     for url in [
         "rediss://h/",
@@ -303,79 +341,20 @@ fn urls_that_cannot_work_are_refused_before_anything_is_sent() {
     assert!(!format!("{:?}", builder.build().unwrap()).contains(SECRET));
 }
 
-/// The permissions that the README names.
-const LEAST: [&str; 8] = [
-    "+evalsha", "+eval", "+get", "+set", "+del", "+pttl", "+pexpire", "+time",
-];
-
-/// The keys that the README names.
-const KEYS: [&str; 2] = ["~lock:*", "~{lock:*}:redlatch:*"];
-
-/// The URL of a user who has these permissions only.
-fn restricted(server: &Server, permissions: &[&str], keys: &[&str]) -> String {
-    let (keys, permissions) = (keys.join(" "), permissions.join(" "));
-    server.run(&format!("ACL SETUSER app reset on >{SECRET} {keys} {permissions}"));
-    server.url().replace("redis://", &format!("redis://app:{SECRET}@"))
-}
-
 #[test]
-fn the_least_permissions_suffice() {
-    let server = Server::start();
-    works(restricted(&server, &LEAST, &KEYS));
-    // A key whose TTL has become too short is renewed under them too.
-    let client = Client::open(restricted(&server, &LEAST, &KEYS)).unwrap();
-    let guard = client.lock("y").lease(SECOND).acquire().unwrap();
-    assert!(!guard.wait_lost(SECOND * 3 / 2));
-    assert_eq!(server.run("ACL LOG"), redis::Value::Array(Vec::new()));
-}
-
-fn all_but(lacking: &str) -> Vec<&'static str> {
-    LEAST.into_iter().filter(|permission| *permission != lacking).collect()
-}
-
-#[test]
-fn a_missing_permission_to_acquire_is_refused_at_once_and_changes_nothing() {
-    let server = Server::start();
-    let lacking = ["+evalsha", "+eval", "+get", "+set", "+time"].map(all_but);
-    let users = lacking.iter().map(|permissions| (&permissions[..], &KEYS[..]));
-    for (permissions, keys) in users.chain([(&LEAST[..], &KEYS[..1]), (&LEAST[..], &KEYS[1..])]) {
-        let lock = Client::open(restricted(&server, permissions, keys)).unwrap().lock("x");
-        // EVAL is for a server that does not know the script.
-        server.run("SCRIPT FLUSH");
-        for result in [lock.acquire(), lock.acquire_timeout(SECOND * 60)] {
-            let error = result.unwrap_err();
-            assert!(matches!(error, Error::Server(_)), "{permissions:?} {keys:?}: {error:?}");
-            assert!(!everything_said(&error).contains(SECRET));
-        }
-        assert_eq!(server.get("lock:x"), None);
-    }
-}
-
-#[test]
-fn a_missing_permission_to_delete_leaves_a_release_unconfirmed() {
-    let server = Server::start();
-    let client = Client::open(restricted(&server, &all_but("+del"), &KEYS)).unwrap();
-    let guard = client.timed_lock("x", SECOND * 2).acquire().unwrap();
-    let error = guard.release().unwrap_err();
-    assert!(matches!(error, Error::Unconfirmed(_)), "{error:?}");
-    assert!(error.source().is_some(), "the refusal is kept");
-    assert!(!everything_said(&error).contains(SECRET));
-    wait_until("the key to expire by itself", SECOND * 10, || {
-        server.get("lock:x").is_none()
-    });
-}
-
-#[test]
-fn a_missing_permission_to_renew_ends_the_lease_and_is_told_as_the_cause() {
-    let server = Server::start();
-    for lacking in ["+pttl", "+pexpire"] {
-        let client = Client::open(restricted(&server, &all_but(lacking), &KEYS)).unwrap();
-        let guard = client.lock("x").lease(SECOND).acquire().unwrap();
-        assert!(guard.wait_lost(SECOND * 10));
-        let error = guard.release().unwrap_err();
-        assert!(error.source().is_some(), "{lacking}: the refusal is the cause");
-        assert!(!everything_said(&error).contains(SECRET));
-        assert_eq!(lost(error), LostReason::Expired);
+fn a_parameter_that_is_not_acted_on_is_refused_by_name_but_without_its_value() {
+    for (url, names, advises) in [
+        ("redis://h/?db=3", "`db`", "redis://user:password@host/3"),
+        ("redis://u:p@h:1/?protocol=SECRET", "`protocol`", "redis://"),
+        ("valkey://h?pass=SECRET", "`pass`", "redis://user:password@host/3"),
+        ("unix:///s?db=1&pass=SECRET&db=2", "`db`", "each once"),
+        ("unix:///s?timeout=SECRET", "`timeout`", "`user`, `pass` and `db`"),
+    ] {
+        let error = Client::open(url.replace("SECRET", SECRET)).unwrap_err();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{url}: {error:?}");
+        let said = error.to_string();
+        assert!(said.contains(names) && said.contains(advises), "{url}: {said}");
+        assert!(!everything_said(&error).contains(SECRET), "{said}");
     }
 }
 
@@ -445,6 +424,27 @@ fn a_server_that_repeats_the_password_in_its_refusal_gives_nothing_away() {
     let error = Client::open(url).unwrap().lock("x").acquire().unwrap_err();
     assert!(matches!(error, Error::Server(_)), "{error:?}");
     assert!(!everything_said(&error).contains(SECRET), "{}", everything_said(&error));
+}
+
+#[test]
+fn whoever_does_not_speak_the_protocol_is_told_in_a_line() {
+    for (login, reply, what) in [
+        (
+            "",
+            &b"HTTP/1.1 400 Bad Request\r\n\r\n"[..],
+            "is not in the Redis protocol",
+        ),
+        (":secret@", b"220 mail ESMTP\r\n", "is not in the Redis protocol"),
+        ("", b"", "the connection broke"),
+    ] {
+        let url = format!("redis://{login}{}/", answering(reply));
+        let error = Client::open(url).unwrap().lock("x").acquire().unwrap_err();
+        assert!(
+            matches!(error, Error::Unconfirmed(_) | Error::Connection(_)),
+            "{error:?}"
+        );
+        assert!(chain(&error).contains(what), "{}", chain(&error));
+    }
 }
 
 #[test]

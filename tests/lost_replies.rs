@@ -3,6 +3,7 @@
 mod support;
 
 use std::{
+    error::Error as _,
     sync::{Arc, mpsc},
     thread,
     time::{Duration, Instant},
@@ -120,6 +121,13 @@ fn a_wait_that_times_out_over_swallowed_replies_leaves_nothing() {
     let (start, limit) = (Instant::now(), COMMAND * 3);
     let error = fixture.lock().acquire_timeout(limit).unwrap_err();
     assert!(matches!(error, Error::Timeout { last: Some(_), .. }), "{error:?}");
+    assert!(
+        error
+            .to_string()
+            .ends_with("because every attempt failed or found it held"),
+        "{error}"
+    );
+    assert!(error.source().is_some());
     assert!(
         start.elapsed() >= limit && start.elapsed() <= limit + COMMAND + SLACK,
         "{:?}",

@@ -60,7 +60,8 @@ pub(crate) struct Terms {
 const SHORTEST: Duration = Duration::from_millis(10);
 
 /// The longest lease: beyond it a mistake is likelier than a need.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
+const LONGEST: Duration = Duration::from_secs(LONGEST_YEARS * 365 * 24 * 60 * 60);
+const LONGEST_YEARS: u64 = 10;
 
 /// Refuses lengths of leases that cannot work.
 pub(crate) fn check_length(length: Duration) -> Result<(), Error> {
@@ -68,7 +69,7 @@ pub(crate) fn check_length(length: Duration) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "a lease of {length:?} cannot work: it must last from {SHORTEST:?} to {LONGEST:?}"
+        "a lease of {length:?} cannot work: it must last from {SHORTEST:?} to {LONGEST_YEARS} years"
     )))
 }
 

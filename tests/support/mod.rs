@@ -15,7 +15,7 @@ mod proxy;
 mod server;
 mod time;
 
-pub use errors::{everything_said, lost};
+pub use errors::{chain, everything_said, lost};
 pub use flag::SetOnDrop;
 pub use long::long_run;
 pub use proxy::{Fault, FaultHandle, Proxy, is_acquire, is_inspect, is_release, is_renew};

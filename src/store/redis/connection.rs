@@ -1,6 +1,7 @@
 //! One connection: opened when first used, never used again after anything went wrong on it.
 
 use std::{
+    error, fmt,
     io::{self, Write},
     sync::{
         Arc,
@@ -15,10 +16,7 @@ use super::{
     reply,
     socket::{Aside, Socket},
 };
-use crate::{
-    error::Source,
-    store::{Failure, because},
-};
+use crate::store::{Failure, because};
 
 /// Opens connections to one server.
 pub(super) struct Opener {
@@ -91,20 +89,18 @@ impl Opener {
                 silent => silent,
             })?;
         for (nth, reply) in replies.into_iter().enumerate() {
-            if let Value::ServerError(error) = reply {
-                let passes = reply::passes(&error);
-                let why: Source = if nth == 0 && self.login.password().is_some() {
-                    // Only the code: a server may repeat the arguments in the text, and they hold the password.
-                    because(format!("AUTH was refused: {}", error.code()))
-                } else {
-                    Arc::new(error)
-                };
-                return Err(if passes {
-                    Failure::Unreachable(why)
-                } else {
-                    Failure::Denied(why)
-                });
-            }
+            let failure = match reply {
+                Value::Okay => continue,
+                Value::ServerError(error) if nth == 0 && self.login.password().is_some() => reply::auth_failure(&error),
+                Value::ServerError(error) => reply::failure(error),
+                // A banner, say: the answer that repeats the password would come next, as that to the request.
+                _ => Failure::Refused(because("the answer to AUTH or SELECT was neither OK nor an error")),
+            };
+            return Err(match failure {
+                Failure::Unready(why) => Failure::Unreachable(why),
+                Failure::Refused(why) => Failure::Denied(why),
+                other => other,
+            });
         }
         Ok(())
     }
@@ -193,11 +189,34 @@ impl Wire {
     }
 }
 
+/// Why a request's answer could not be read.
+#[derive(Debug, thiserror::Error)]
+enum NoAnswer {
+    #[error("the connection broke")]
+    Broken(#[source] Flat),
+    #[error("the server's answer is not in the Redis protocol")]
+    Nonsense(#[source] Flat),
+}
+
+/// An error of the client library, told once and in one line: its sources say the same again.
+#[derive(Debug)]
+struct Flat(RedisError);
+
+impl fmt::Display for Flat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.to_string().trim().replace('\n', "; "))
+    }
+}
+
+impl error::Error for Flat {}
+
 /// What it means that a request's answer could not be read.
 fn unanswered(error: RedisError) -> Failure {
     if error.is_timeout() {
-        Failure::Silent(Arc::new(error))
+        Failure::Silent(Arc::new(Flat(error)))
+    } else if error.is_io_error() {
+        Failure::Cut(Arc::new(NoAnswer::Broken(Flat(error))))
     } else {
-        Failure::Cut(Arc::new(error))
+        Failure::Cut(Arc::new(NoAnswer::Nonsense(Flat(error))))
     }
 }

@@ -7,13 +7,14 @@ mod pool;
 mod reply;
 mod script;
 mod socket;
+mod url;
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use redis::{ConnectionInfo, IntoConnectionInfo, Value};
+use redis::Value;
 
 use self::{
     connection::{Connection, Opener},
@@ -31,7 +32,7 @@ pub(crate) struct RedisStore {
 
 impl RedisStore {
     pub(crate) fn new(url: &str, pool_size: u32, connect_timeout: Duration) -> Result<Self, Error> {
-        let opener = Arc::new(Opener::new(&parse(url)?, connect_timeout));
+        let opener = Arc::new(Opener::new(&url::parse(url)?, connect_timeout));
         Ok(Self {
             pool: Pool::new(opener.clone(), pool_size),
             opener,
@@ -108,20 +109,4 @@ impl Upkeep for Line {
             Err(failure) => vec![Err(failure); chores.len()],
         }
     }
-}
-
-fn parse(url: &str) -> Result<ConnectionInfo, Error> {
-    let info = url.into_connection_info().map_err(|error| {
-        // What is wrong, but no part of the URL: it may be the password.
-        let text = error.to_string();
-        let detail = error.detail().map(|detail| format!(": {detail}"));
-        let text = detail.and_then(|detail| text.strip_suffix(&detail)).unwrap_or(&text);
-        Error::invalid(format!("the URL cannot be used: {text}"))
-    })?;
-    if info.redis_settings().db() < 0 {
-        return Err(Error::invalid(
-            "the URL cannot be used: the database number is negative",
-        ));
-    }
-    Ok(info)
 }

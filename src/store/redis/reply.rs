@@ -86,7 +86,7 @@ pub(super) fn sends_away(reply: &Value) -> bool {
 }
 
 /// Whether an error goes away without anybody changing the request, the permissions or the configuration.
-pub(super) fn passes(error: &ServerError) -> bool {
+fn passes(error: &ServerError) -> bool {
     match error.code() {
         "LOADING" | "BUSY" | "READONLY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "NOREPLICAS" | "MISCONF"
         | "OOM" | "UNKILLABLE" => true,
@@ -95,12 +95,36 @@ pub(super) fn passes(error: &ServerError) -> bool {
     }
 }
 
-fn failure(error: ServerError) -> Failure {
+/// What a server error means for the request.
+pub(super) fn failure(error: ServerError) -> Failure {
     if passes(&error) {
         Failure::Unready(Arc::new(error))
+    } else if error.code() == "NOAUTH" {
+        Failure::Denied(because(
+            "the server wants a password (NOAUTH): give it in the URL, as in `redis://user:password@host/`",
+        ))
     } else {
         Failure::Refused(Arc::new(error))
     }
+}
+
+/// What a server error means as the answer to AUTH. In our words: the server may repeat the arguments in its own, and
+/// they hold the password.
+pub(super) fn auth_failure(error: &ServerError) -> Failure {
+    if passes(error) {
+        return Failure::Unready(because("the server is not ready for AUTH, or takes no more clients"));
+    }
+    let why = match error.code() {
+        "WRONGPASS" => "the user name or the password is wrong, or the user is disabled",
+        "ERR" => {
+            "the server has no password set; or it is older than Redis 6, and the password is wrong or user names \
+             are unknown to it"
+        }
+        "NOPERM" => "the user has no permission to log in",
+        "DENIED" => "the server is in protected mode and lets in local clients only",
+        _ => "the server gave a reason that is not repeated here, as it may hold the password",
+    };
+    Failure::Denied(because(format!("AUTH failed: {why}")))
 }
 
 fn is_wrong_type(error: &ServerError) -> bool {
