@@ -5,8 +5,8 @@
 //!
 //! # What it guarantees
 //!
-//! A lock is *held* from the return of acquire to the first of these: [`release`](Guard::release) is called, or its
-//! lease ends here, when [`remaining`](Guard::remaining) reaches zero.
+//! A lock is *held* from the return of acquire until [`release`](Guard::release) is called or
+//! [`remaining`](Guard::remaining) reaches zero, whichever comes first.
 //!
 //! 1. **Exclusion while the lease holds.** At most one [`Guard`] for a name is held at any instant, as long as the
 //!    server keeps its data (no eviction: use `noeviction`; nobody else deletes or overwrites the key) and its clock is
@@ -21,7 +21,7 @@
 //! 5. **Fencing tokens** rise strictly with every grant of a name, also after `FLUSHALL`, an empty restart, an old
 //!    snapshot or a lossy failover, unless the server's clock also went back past the loss. Where the resource
 //!    [checks them](Guard::fencing_token), a stale holder can do no harm even when the first guarantee is broken.
-//! 6. **No silent loss.** A lost lease is told by the guard, the callback and the release. An operation of unknown
+//! 6. **No silent loss.** A lost lease is reported by the guard, the callback and the release. An operation of unknown
 //!    outcome says so ([`Error::Unconfirmed`]), and what it may have left behind is cleaned up in the background.
 //! 7. **Not promised:** exclusion across a restart or failover that loses the write, or for a process that is paused
 //!    between [`check`](Guard::check) and its write. Fencing is for that. Two texts to read before relying on any such
