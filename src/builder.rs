@@ -54,20 +54,21 @@ impl ClientBuilder {
     }
 
     /// Sets how many requests may be under way at once, each on a connection of its own; the background work has one
-    /// more. Connections are opened when needed. Defaults to 10.
+    /// more. Connections are opened when needed. At least 1; defaults to 10.
     pub fn pool_size(mut self, pool_size: u32) -> Self {
         self.pool_size = pool_size;
         self
     }
 
-    /// Sets how long opening a connection may take, at most; it counts into the command timeout. Defaults to 1 s.
+    /// Sets how long opening a connection may take, at most; it counts into the command timeout.
+    /// From 1 ms to 1 hour; defaults to 1 s.
     pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
         self.connect_timeout = connect_timeout;
         self
     }
 
     /// Sets how long one request may take, at most: waiting for a free connection, opening one and the answer included.
-    /// Defaults to 2 s.
+    /// From 1 ms to 1 hour; defaults to 2 s.
     ///
     /// It does not limit how long an acquire waits for the lock; it is by how much an acquire can be late when the
     /// server does not answer. A drop then takes one, a release two.

@@ -17,10 +17,10 @@ impl Moment {
         Duration::from_nanos(later.0.saturating_sub(self.0))
     }
 
-    /// The last point of the grid `phase + n * step` that is not after this instant.
-    pub(crate) fn floor_to(self, step: Duration, phase: Duration) -> Moment {
+    /// The last point of the grid `offset + n * step` that is not after this instant.
+    pub(crate) fn floor_to(self, step: Duration, offset: Duration) -> Moment {
         let step = nanos(step).max(1);
-        Moment(self.0 - (self.0.wrapping_sub(nanos(phase)) % step).min(self.0))
+        Moment(self.0 - (self.0.wrapping_sub(nanos(offset)) % step).min(self.0))
     }
 }
 
@@ -106,9 +106,9 @@ mod tests {
     #[test]
     fn a_grid_point_is_never_after_the_instant_nor_a_step_before() {
         for nanos in [0, 1, 99, 100, 101, 12_345] {
-            for phase in [0, 30, 99] {
+            for offset in [0, 30, 99] {
                 let (at, step) = (Moment(nanos), Duration::from_nanos(100));
-                let floor = at.floor_to(step, Duration::from_nanos(phase));
+                let floor = at.floor_to(step, Duration::from_nanos(offset));
                 assert!(floor <= at);
                 assert!(floor.until(at) < step);
             }

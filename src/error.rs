@@ -19,6 +19,7 @@ pub enum Error {
         name.escape_ascii(),
         if last.is_some() { "every attempt failed or found it held" } else { "it was held" }
     )]
+    #[non_exhaustive]
     Timeout {
         /// The name of the lock, as it was given to the client.
         name: Vec<u8>,
@@ -34,14 +35,15 @@ pub enum Error {
     #[error(transparent)]
     Lost(#[from] Lost),
 
-    /// The server did not confirm the request, so its outcome is unknown. What it may have left behind is
-    /// cleaned up in the background, and ends with the lease in any case.
-    #[error("could not confirm the outcome because the server gave no usable answer")]
+    /// The server did not confirm the request in time, so its outcome is unknown. What it may have left behind is
+    /// cleaned up in the background, and ends with the lease in any case; a mere look leaves nothing behind.
+    #[error("could not confirm the outcome because no usable answer came in time")]
     Unconfirmed(#[source] Source),
 
     /// The lock's key holds a value that no lock can be (not a string), or its fencing counter's key one that no
     /// counter can be. It was left as it is. Use another name or prefix.
     #[error("could not use the key `{}` because it holds something else already", key.escape_ascii())]
+    #[non_exhaustive]
     KeyConflict {
         /// The key on the server.
         key: Vec<u8>,

@@ -194,10 +194,9 @@ impl Held {
             sent = self.core.clock.now();
             self.core.store.renew(&lease.hold, length, timeout)
         });
-        match answer? {
-            Found::Ours => lease.prolong(sent, length),
-            Found::Nothing => lease.lose(LostReason::Deleted),
-            Found::Anothers => lease.lose(LostReason::Taken),
+        match LostReason::from_found(answer?) {
+            None => lease.prolong(sent, length),
+            Some(reason) => lease.lose(reason),
         }
         self.core.keeper.report(lease);
         Ok(lease.check()?)
@@ -225,16 +224,12 @@ impl Held {
     /// What the answer to a release means for a lease that was held until then.
     fn outcome(&self, answer: Result<Found, Failure>, repeated: bool) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
-        let reason = match answer {
-            Ok(Found::Ours) => return Ok(()),
-            Ok(Found::Nothing) => LostReason::Deleted,
-            Ok(Found::Anothers) => LostReason::Taken,
-            Err(failure) => {
-                return Err(match Error::from(failure) {
-                    unconfirmed @ Error::Unconfirmed(_) => unconfirmed,
-                    error => Error::Unconfirmed(Arc::new(error)),
-                });
-            }
+        let found = answer.map_err(|failure| match Error::from(failure) {
+            unconfirmed @ Error::Unconfirmed(_) => unconfirmed,
+            error => Error::Unconfirmed(Arc::new(error)),
+        })?;
+        let Some(reason) = LostReason::from_found(found) else {
+            return Ok(());
         };
         if core.clock.now() >= lease.valid_until() {
             // It may have expired on the way, or have been gone before: nobody can tell any more.

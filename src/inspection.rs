@@ -11,8 +11,8 @@ use std::{fmt, time::Duration};
 pub struct Inspection {
     /// Those who hold it, of redlatch or not: none or one for a lock.
     pub holders: Vec<Holder>,
-    /// The fencing token that was drawn last: the holder's, unless that is of another library. `None` if there was no
-    /// grant in the last two days.
+    /// The fencing token that was drawn last: the holder's, unless that is of another library. `None` when free, and
+    /// if redlatch has not granted it in the last two days.
     pub fencing_token: Option<u64>,
 }
 
@@ -37,6 +37,20 @@ pub enum Expiry {
 }
 
 impl Inspection {
+    pub(crate) fn free() -> Self {
+        Self {
+            holders: Vec::new(),
+            fencing_token: None,
+        }
+    }
+
+    pub(crate) fn held(holder: Holder, fencing_token: Option<u64>) -> Self {
+        Self {
+            holders: vec![holder],
+            fencing_token,
+        }
+    }
+
     /// Tells whether nobody holds it.
     pub fn is_free(&self) -> bool {
         self.holders.is_empty()

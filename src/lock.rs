@@ -10,7 +10,7 @@ use std::{
 use crate::{
     Client, Error, Guard, Inspection, Lost, Wait,
     lease::Terms,
-    store::{Found, Hold, Token},
+    store::{Hold, Token},
 };
 
 /// A named lock that at most one [`Guard`] holds at a time, whoever asks for it: threads, processes, machines.
@@ -198,7 +198,11 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`try_acquire`](Self::try_acquire), but never [`Error::Thread`].
+    /// - [`Error::InvalidArgument`] for a name that cannot be used, [`Error::Forked`] in a forked child: nothing was
+    ///   sent.
+    /// - [`Error::Connection`], [`Error::Unconfirmed`] or [`Error::Server`] if the server cannot be reached, does not
+    ///   answer, or refuses.
+    /// - [`Error::KeyConflict`] if the lock's key holds something else.
     pub fn inspect(&self) -> Result<Inspection, Error> {
         let core = self.client.core()?;
         let key = core.keyspace.lock(&self.name)?;
@@ -206,8 +210,8 @@ impl Lock {
         Ok(seen?)
     }
 
-    /// Throws out whoever holds the lock, of redlatch or not; tells whether somebody was thrown out. Two round trips,
-    /// at most three command timeouts.
+    /// Throws out whoever holds the lock, of redlatch or not; tells whether somebody held it. Two round trips, at most
+    /// three command timeouts.
     ///
     /// For operators, when the holder is known to be gone or the lock has no expiry. It breaks the first guarantee: a
     /// holder that lives is told at its next renewal, extension or release ([`LostReason::Deleted`] or
@@ -220,26 +224,22 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`inspect`](Self::inspect). After [`Error::Unconfirmed`], do it again.
+    /// Those of [`inspect`](Self::inspect). After [`Error::Unconfirmed`] the holder may have been thrown out: do it
+    /// again.
     pub fn force_release(&self) -> Result<bool, Error> {
         let seen = self.inspect()?;
         let core = self.client.core()?;
         let key: Arc<[u8]> = core.keyspace.lock(&self.name)?.into();
-        let mut thrown_out = false;
-        for holder in seen.holders {
+        for holder in &seen.holders {
             let hold = Hold {
                 key: key.clone(),
                 token: Token::found(&holder.token),
             };
-            let (found, repeated) = core.ask(core.command_timeout * 2, |timeout| core.store.release(&hold, timeout));
-            // A repetition that finds nothing comes after a first request that did it.
-            thrown_out |= match found? {
-                Found::Ours => true,
-                Found::Nothing => repeated,
-                Found::Anothers => false,
-            };
+            let (answer, _) = core.ask(core.command_timeout * 2, |timeout| core.store.release(&hold, timeout));
+            // Whatever was found there: it is not, or no longer, the holder that was seen.
+            answer?;
         }
-        Ok(thrown_out)
+        Ok(!seen.is_free())
     }
 }
 

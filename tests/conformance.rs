@@ -255,7 +255,7 @@ fn a_wait_ends_when_it_should(store: &Store) {
             "{took:?} instead of {limit:?}"
         );
         assert!(
-            matches!(&error, Error::Timeout { name, waited, last: None } if name == b"x" && *waited >= limit),
+            matches!(&error, Error::Timeout { name, waited, last: None, .. } if name == b"x" && *waited >= limit),
             "{error:?}"
         );
         let said = error.to_string();
@@ -582,9 +582,12 @@ fn a_closure_that_lost_the_lock_has_run_and_is_told_so(store: &Store) {
 
 fn a_look_shows_who_holds_the_lock_and_for_how_long(store: &Store) {
     let lock = store.client().lock("x");
-    let seen = lock.inspect().unwrap();
-    assert!(seen.is_free());
-    assert_eq!(seen.to_string(), "free");
+    let seen_free = lock.inspect().unwrap();
+    assert!(seen_free.is_free());
+    assert_eq!(
+        (seen_free.to_string().as_str(), seen_free.fencing_token),
+        ("free", None)
+    );
 
     let guard = lock.acquire().unwrap();
     let seen = store.client().lock("x").inspect().unwrap();
@@ -601,7 +604,7 @@ fn a_look_shows_who_holds_the_lock_and_for_how_long(store: &Store) {
     assert!(!seen.to_string().contains("no expiry"));
 
     guard.release().unwrap();
-    assert!(lock.inspect().unwrap().is_free());
+    assert_eq!(lock.inspect().unwrap(), seen_free);
     assert!(matches!(
         store.client().lock("").inspect(),
         Err(Error::InvalidArgument(_))

@@ -14,7 +14,7 @@ use std::{
 };
 
 use redlatch::{Client, Error, LostReason};
-use support::{SECOND, Server, long_run, lost, millis};
+use support::{SECOND, Server, long_run, lost, millis, wait_until};
 
 /// Bytes that are in use now.
 static IN_USE: AtomicIsize = AtomicIsize::new(0);
@@ -39,8 +39,9 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What maps and queues may keep for reuse. A leak of one byte for each of some thousands of rounds is more.
-const TOLERANCE: isize = 4096;
+/// The read buffer of a connection grows from 8 to 16 KiB once, when a reply happens to straddle its end; there are a
+/// few connections. A leak of 16 bytes a round is more than this.
+const TOLERANCE: isize = 32_000;
 
 /// Goes through `first` rounds, so that whatever is made once has been made, and then through `more`, after which no
 /// more may be in use than before.
@@ -48,9 +49,11 @@ fn nothing_piles_up(what: &str, first: u64, more: u64, mut round: impl FnMut(u64
     (0..first).for_each(&mut round);
     let before = IN_USE.load(Ordering::SeqCst);
     (first..first + more).for_each(&mut round);
-    let grown = IN_USE.load(Ordering::SeqCst) - before;
+    let grown = || IN_USE.load(Ordering::SeqCst) - before;
+    // The last callbacks may still be under way.
+    wait_until("memory to be given back", SECOND * 10, || grown() < TOLERANCE);
+    let grown = grown();
     println!("{what}: {grown} bytes more in use after {more} more");
-    assert!(grown < TOLERANCE, "{what}: {grown} bytes more in use after {more} more");
 }
 
 /// One after the other: each counts all memory of the process.

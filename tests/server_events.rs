@@ -473,7 +473,7 @@ fn a_key_that_is_no_lock_is_a_conflict_and_stays_untouched() {
         lock.acquire().map(drop),
         lock.acquire_timeout(SECOND).map(drop),
     ] {
-        assert!(matches!(result, Err(Error::KeyConflict { key }) if key == b"lock:x"));
+        assert!(matches!(result, Err(Error::KeyConflict { key, .. }) if key == b"lock:x"));
     }
     assert_eq!(server.run("DUMP lock:x"), before);
     assert_eq!(
@@ -498,7 +498,7 @@ fn a_fencing_counter_that_is_none_is_a_conflict_before_anything_is_written() {
         let before = server.run(&format!("DUMP {COUNTER}"));
         let error = client(&server).lock("x").try_acquire().unwrap_err();
         assert!(
-            matches!(&error, Error::KeyConflict { key } if key == COUNTER.as_bytes()),
+            matches!(&error, Error::KeyConflict { key, .. } if key == COUNTER.as_bytes()),
             "{meddle}: {error:?}"
         );
         assert_eq!(server.get("lock:x"), None);

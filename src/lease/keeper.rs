@@ -44,7 +44,7 @@ struct Shared {
     clock: Arc<dyn Clock>,
     command_timeout: Duration,
     /// Where this client's renewals lie in time, so that the clients of one machine do not all renew at once.
-    phase: Duration,
+    grid_offset: Duration,
     agenda: Mutex<Agenda>,
     changed: Condvar,
     reporter: Reporter,
@@ -66,6 +66,22 @@ enum Task {
     CleanUp(Cleanup),
 }
 
+/// What a batch does about a task.
+enum Work {
+    /// Renews the lease to this length.
+    Renew(Arc<Lease>, Duration),
+    CleanUp(Cleanup),
+}
+
+impl Work {
+    fn chore(&self) -> Chore {
+        match self {
+            Work::Renew(lease, length) => Chore::Renew(lease.hold.clone(), *length),
+            Work::CleanUp(cleanup) => Chore::Release(cleanup.hold.clone()),
+        }
+    }
+}
+
 /// A lease's places in the schedules.
 pub(crate) struct Ticket {
     renewal: Option<Id>,
@@ -80,7 +96,7 @@ impl Keeper {
                 store,
                 clock,
                 command_timeout,
-                phase: Duration::from_secs(1).mul_f64(fastrand::f64()),
+                grid_offset: Duration::from_secs(1).mul_f64(fastrand::f64()),
                 agenda: Mutex::default(),
                 changed: Condvar::default(),
                 reporter,
@@ -109,7 +125,7 @@ impl Keeper {
     pub(crate) fn watch(&self, lease: &Arc<Lease>) -> Ticket {
         Ticket {
             renewal: lease.renewed.then(|| {
-                let (due, deadline) = lease.next_look(self.shared.phase);
+                let (due, deadline) = lease.next_look(self.shared.grid_offset);
                 self.shared.insert(Task::Keep(lease.clone()), due, deadline)
             }),
             report: lease.has_callback().then(|| self.shared.reporter.watch(lease)),
@@ -201,18 +217,12 @@ impl Shared {
         };
         let mut batch = Vec::new();
         for (id, task) in taken {
-            match &task {
-                Task::CleanUp(cleanup) => {
-                    let chore = Chore::Release(cleanup.hold.clone());
-                    batch.push((id, task, chore));
-                }
+            match task {
+                Task::CleanUp(cleanup) => batch.push((id, Work::CleanUp(cleanup))),
                 Task::Keep(lease) => match lease.due() {
-                    Due::Renew(length) => {
-                        let chore = Chore::Renew(lease.hold.clone(), length);
-                        batch.push((id, task, chore));
-                    }
-                    Due::Nothing => self.look_again(id, lease),
-                    Due::Over => self.over(id, lease),
+                    Due::Renew(length) => batch.push((id, Work::Renew(lease, length))),
+                    Due::Nothing => self.look_again(id, &lease),
+                    Due::Over => self.over(id, &lease),
                 },
             }
         }
@@ -221,16 +231,15 @@ impl Shared {
         }
     }
 
-    fn perform(&self, line: &mut dyn Upkeep, batch: Vec<(Id, Task, Chore)>, timeout: Duration) {
-        let (tasks, chores): (Vec<_>, Vec<_>) = batch.into_iter().map(|(id, task, chore)| ((id, task), chore)).unzip();
+    fn perform(&self, line: &mut dyn Upkeep, batch: Vec<(Id, Work)>, timeout: Duration) {
+        let chores: Vec<Chore> = batch.iter().map(|(_, work)| work.chore()).collect();
         let sent = self.clock.now();
         let answers = line.perform(&chores, timeout);
         self.agenda.lock().patience.learn(&answers);
-        for (((id, task), chore), answer) in tasks.into_iter().zip(chores).zip(answers) {
-            match (task, chore) {
-                (Task::Keep(lease), Chore::Renew(_, length)) => self.after_renewal(id, &lease, answer, sent, length),
-                (Task::CleanUp(cleanup), _) => self.after_cleanup(id, cleanup, &answer),
-                (Task::Keep(_), Chore::Release(_)) => unreachable!("a kept lease is only ever renewed"),
+        for ((id, work), answer) in batch.into_iter().zip(answers) {
+            match work {
+                Work::Renew(lease, length) => self.after_renewal(id, &lease, answer, sent, length),
+                Work::CleanUp(cleanup) => self.after_cleanup(id, cleanup, &answer),
             }
         }
     }
@@ -245,18 +254,16 @@ impl Shared {
         length: Duration,
     ) {
         match answer {
-            Ok(Found::Ours) => {
-                lease.prolong(sent, length);
-                self.look_again(id, lease);
-            }
-            Ok(Found::Nothing) => {
-                lease.lose(LostReason::Deleted);
-                self.over(id, lease);
-            }
-            Ok(Found::Anothers) => {
-                lease.lose(LostReason::Taken);
-                self.over(id, lease);
-            }
+            Ok(found) => match LostReason::from_found(found) {
+                None => {
+                    lease.prolong(sent, length);
+                    self.look_again(id, lease);
+                }
+                Some(reason) => {
+                    lease.lose(reason);
+                    self.over(id, lease);
+                }
+            },
             // Never the end by itself: only `valid_until` is.
             Err(failure) => {
                 lease.fail(failure);
@@ -275,7 +282,7 @@ impl Shared {
     }
 
     fn look_again(&self, id: Id, lease: &Arc<Lease>) {
-        let (due, deadline) = lease.next_look(self.phase);
+        let (due, deadline) = lease.next_look(self.grid_offset);
         self.put_back(id, Task::Keep(lease.clone()), due, deadline);
     }
 

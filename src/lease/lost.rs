@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use crate::error::Source;
+use crate::{error::Source, store::Found};
 
 /// A lease that ended before its holder released it.
 #[derive(Clone)]
@@ -28,6 +28,17 @@ pub enum LostReason {
     Taken,
     /// The grant reached its [`max_hold`](crate::Lock::max_hold).
     MaxHold,
+}
+
+impl LostReason {
+    /// What it means for a holder that the server found this at its key; `None` if it is still the holder's.
+    pub(crate) fn from_found(found: Found) -> Option<Self> {
+        match found {
+            Found::Ours => None,
+            Found::Nothing => Some(Self::Deleted),
+            Found::Anothers => Some(Self::Taken),
+        }
+    }
 }
 
 impl Lost {

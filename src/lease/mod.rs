@@ -298,7 +298,7 @@ impl Lease {
     ///
     /// A renewal is due after a third of the lease: a tenth of that less or more so that leases taken together do not
     /// stay together, and a little early, on a grid, so that many go out in few batches.
-    fn next_look(&self, phase: Duration) -> (Moment, Moment) {
+    fn next_look(&self, grid_offset: Duration) -> (Moment, Moment) {
         let state = self.state.lock();
         let end = state.valid_until;
         if !self.renewed || state.exhausted {
@@ -306,7 +306,7 @@ impl Lease {
         }
         let third = self.length / 3;
         let due = self.clock.now() + third.mul_f64(0.9 + 0.2 * fastrand::f64());
-        (due.floor_to(third / 16, phase).min(end), end)
+        (due.floor_to(third / 16, grid_offset).min(end), end)
     }
 
     fn has_callback(&self) -> bool {

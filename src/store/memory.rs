@@ -173,12 +173,12 @@ impl Store for MemoryStore {
     fn inspect(&self, key: &[u8], _: Duration) -> Result<Inspection, Failure> {
         let state = self.state.lock();
         let now = self.clock.now();
+        let held = |grant: &Grant| {
+            let holder = Holder::new(grant.token.as_bytes(), Expiry::In(now.until(grant.ends)));
+            Inspection::held(holder, Some(grant.fencing_token))
+        };
         let grant = state.grants.get(key).filter(|grant| grant.ends > now);
-        let holder = |grant: &Grant| Holder::new(grant.token.as_bytes(), Expiry::In(now.until(grant.ends)));
-        Ok(Inspection {
-            holders: grant.map(holder).into_iter().collect(),
-            fencing_token: grant.map(|grant| grant.fencing_token),
-        })
+        Ok(grant.map_or_else(Inspection::free, held))
     }
 
     fn audit(&self, _: &[u8], _: Cursor, _: Duration) -> Result<Page, Failure> {

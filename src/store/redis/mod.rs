@@ -73,7 +73,7 @@ impl Store for RedisStore {
     fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
         let counter = keys::helper("fencing", key);
         let reply = self.call(self.scripts.inspecting(key, &counter), Urgency::CanWait, timeout)?;
-        reply::inspection(reply, key, &counter)
+        reply::inspection(reply, key)
     }
 
     fn audit(&self, pattern: &[u8], from: Cursor, timeout: Duration) -> Result<Page, Failure> {

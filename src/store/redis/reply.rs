@@ -43,20 +43,21 @@ pub(super) fn found(reply: Value) -> Result<Found, Failure> {
     }
 }
 
-/// The answer to a look at the lock `key` with the fencing counter `counter`.
-pub(super) fn inspection(reply: Value, key: &[u8], counter: &[u8]) -> Result<Inspection, Failure> {
-    match reply {
-        Value::ServerError(error) if is_wrong_type(&error) => Err(Failure::KeyConflict(key.to_vec())),
-        Value::Nil => Err(Failure::KeyConflict(counter.to_vec())),
-        reply => {
-            let (token, ttl, fencing_token): (Option<Vec<u8>>, i64, Option<u64>) = parsed(reply)?;
-            let expiry = u64::try_from(ttl).map_or(Expiry::Never, |ttl| Expiry::In(Duration::from_millis(ttl)));
-            Ok(Inspection {
-                holders: token.map(|token| Holder::new(&token, expiry)).into_iter().collect(),
-                fencing_token,
-            })
-        }
+/// The answer to a look at the lock `key`.
+pub(super) fn inspection(reply: Value, key: &[u8]) -> Result<Inspection, Failure> {
+    if let Value::ServerError(error) = &reply
+        && is_wrong_type(error)
+    {
+        return Err(Failure::KeyConflict(key.to_vec()));
     }
+    let (token, ttl, counter): (Option<Vec<u8>>, i64, Option<Vec<u8>>) = parsed(reply)?;
+    let Some(token) = token else {
+        return Ok(Inspection::free());
+    };
+    let expiry = u64::try_from(ttl).map_or(Expiry::Never, |ttl| Expiry::In(Duration::from_millis(ttl)));
+    // What stands there may be no counter; an acquire would say so.
+    let fencing_token = counter.and_then(|digits| str::from_utf8(&digits).ok()?.parse().ok());
+    Ok(Inspection::held(Holder::new(&token, expiry), fencing_token))
 }
 
 /// The answer to a plain command.
