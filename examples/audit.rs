@@ -4,7 +4,7 @@
 //! REDIS_URL=redis://127.0.0.1/ cargo run --example audit -- 'lock:*' 'mutex:*'
 //! ```
 
-use std::{error::Error, process::ExitCode};
+use std::process::ExitCode;
 
 use comfy_table::{Table, presets};
 use redlatch::{Client, Finding};
@@ -18,7 +18,7 @@ Usage: REDIS_URL=redis://HOST/ audit [PATTERN]...
   --help    this text
 
 It looks at the server page by page with SCAN, PTTL and TYPE, reads no value and changes nothing. Whether such a key
-is a lock whose holder has crashed is for you to judge. DEL frees it.";
+is a lock whose holder has crashed is for you to judge; then DEL frees it.";
 
 fn main() -> ExitCode {
     let patterns = match patterns() {
@@ -32,20 +32,15 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    let Ok(url) = std::env::var("REDIS_URL") else {
+    let url = std::env::var("REDIS_URL").unwrap_or_default();
+    if url.is_empty() {
         eprintln!("set REDIS_URL to the server to look at, such as redis://127.0.0.1/");
         return ExitCode::from(2);
     };
     match audit(&url, &patterns) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprint!("the audit ended early: {error}");
-            let mut source = error.source();
-            while let Some(cause) = source {
-                eprint!(": {cause}");
-                source = cause.source();
-            }
-            eprintln!();
+            eprintln!("the audit ended early: {error:?}");
             ExitCode::FAILURE
         }
     }

@@ -1,23 +1,14 @@
-//! The ten-line version: `cargo run --example quickstart`, with or without `REDIS_URL`.
+//! The short way and the long way: `cargo run --example quickstart`, with or without `REDIS_URL`.
 
-use std::{error::Error as _, iter, process::ExitCode};
-
-fn main() -> ExitCode {
-    let Err(error) = run() else {
-        return ExitCode::SUCCESS;
-    };
-    let causes = iter::successors(error.source(), |&cause| cause.source());
-    let causes: String = causes.map(|cause| format!(": {cause}")).collect();
-    eprintln!("quickstart: {error}{causes}");
-    ExitCode::FAILURE
-}
-
-fn run() -> Result<(), redlatch::Error> {
-    let url = std::env::var("REDIS_URL").unwrap_or_else(|_| {
+fn main() -> Result<(), redlatch::Error> {
+    let url = std::env::var("REDIS_URL").unwrap_or_default();
+    let url = if url.is_empty() {
         println!("REDIS_URL is not set, so this uses memory:// (locks within this process only)");
-        "memory://".to_owned()
-    });
-    let client = redlatch::Client::open(&url)?;
+        "memory://"
+    } else {
+        &url
+    };
+    let client = redlatch::Client::open(url)?;
     let lock = client.lock("quickstart");
 
     // The short way: wait for the lock, run the closure, release.

@@ -18,7 +18,7 @@ pub struct Audit {
 }
 
 /// A key that looks like a lock and has no TTL: if its holder has crashed, it stays taken for ever.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Finding {
     /// The whole key on the server.
@@ -89,6 +89,15 @@ impl fmt::Debug for Audit {
         f.debug_struct("Audit")
             .field("pattern", &self.pattern.escape_ascii().to_string())
             .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Finding")
+            .field("key", &self.key.escape_ascii().to_string())
+            .field("data_type", &self.data_type)
+            .finish()
     }
 }
 

@@ -108,7 +108,7 @@ impl ClientBuilder {
     fn open_store(&self, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Store>, Error> {
         let Some((scheme, _)) = self.url.split_once("://") else {
             return Err(Error::invalid(
-                "the URL cannot be used: it has no scheme such as `redis://`",
+                "the URL cannot be used: it has no scheme, as in `redis://host/`, `unix:///path/to/socket` or `memory://`",
             ));
         };
         match scheme {

@@ -1,6 +1,6 @@
 //! What can go wrong, by what the caller does next.
 
-use std::{error, io, sync::Arc, time::Duration};
+use std::{error, fmt, io, iter, sync::Arc, time::Duration};
 
 use crate::lease::Lost;
 
@@ -9,8 +9,9 @@ pub type Source = Arc<dyn error::Error + Send + Sync>;
 
 /// What can go wrong, by what the caller does next.
 ///
-/// No message contains a password.
-#[derive(Debug, thiserror::Error)]
+/// Its `Display` is one line without the causes, which [`source`](error::Error::source) keeps. Its `Debug`, which is what
+/// `unwrap` and a `main` that returns it print, has all of them, in a line. Neither contains a password.
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The wait ended before the lock could be had. Try later, or wait longer.
@@ -78,5 +79,27 @@ pub enum Error {
 impl Error {
     pub(crate) fn invalid(why: impl Into<String>) -> Self {
         Self::InvalidArgument(why.into())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let variant = match self {
+            Self::Timeout { .. } => "Timeout",
+            Self::Lost(_) => "Lost",
+            Self::Unconfirmed(_) => "Unconfirmed",
+            Self::KeyConflict { .. } => "KeyConflict",
+            Self::Unsupported(_) => "Unsupported",
+            Self::InvalidArgument(_) => "InvalidArgument",
+            Self::Forked => "Forked",
+            Self::Connection(_) => "Connection",
+            Self::Server(_) => "Server",
+            Self::Thread(_) => "Thread",
+        };
+        write!(f, "{variant}({self}")?;
+        for cause in iter::successors(error::Error::source(self), |cause| cause.source()) {
+            write!(f, ": {cause}")?;
+        }
+        f.write_str(")")
     }
 }

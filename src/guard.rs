@@ -22,11 +22,13 @@ use crate::{
 /// lock and client. Nothing in it does I/O but [`extend`](Self::extend), [`release`](Self::release) and the drop.
 ///
 /// Keep it in a variable with a name: `let _guard = lock.acquire()?;` holds the lock to the end of the block, while
-/// `let _ = lock.acquire()?;` and a bare `lock.try_acquire()?;` release it at once.
+/// `let _ = lock.acquire()?;` and a bare `lock.try_acquire()?;` release it at once, and `if lock.try_acquire()?.is_some()`
+/// has released it before the block begins: write `if let Some(_guard) = lock.try_acquire()?`.
 ///
 /// In a forked child a guard is inert: it is not held there, calls return [`Error::Forked`] and dropping it does
 /// nothing.
-#[must_use = "the lock is released when the guard is dropped, so a guard that is not kept protects nothing"]
+#[must_use = "the lock is released when the guard is dropped: keep it in a variable with a name, as in `let _guard = …`; \
+              `let _ = …` would release it at once"]
 pub struct Guard {
     held: ProcessBound<Held>,
     /// Set by `release`, which leaves the drop nothing to do.

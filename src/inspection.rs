@@ -17,7 +17,7 @@ pub struct Inspection {
 }
 
 /// One hold, as it stands on the server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Holder {
     /// The holder's token: that of its [`Guard`](crate::Guard::token), or what another library put there.
@@ -93,5 +93,14 @@ impl fmt::Display for Expiry {
             Expiry::In(left) => write!(f, "expires in {left:?}"),
             Expiry::Never => f.write_str("no expiry"),
         }
+    }
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Holder")
+            .field("token", &self.token.escape_ascii().to_string())
+            .field("expiry", &self.expiry)
+            .finish()
     }
 }

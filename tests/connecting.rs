@@ -342,19 +342,19 @@ fn urls_that_cannot_work_are_refused_before_anything_is_sent() {
 }
 
 #[test]
-fn a_parameter_that_is_not_acted_on_is_refused_by_name_but_without_its_value() {
-    for (url, names, advises) in [
-        ("redis://h/?db=3", "`db`", "redis://user:password@host/3"),
-        ("redis://u:p@h:1/?protocol=SECRET", "`protocol`", "redis://"),
-        ("valkey://h?pass=SECRET", "`pass`", "redis://user:password@host/3"),
-        ("unix:///s?db=1&pass=SECRET&db=2", "`db`", "each once"),
-        ("unix:///s?timeout=SECRET", "`timeout`", "`user`, `pass` and `db`"),
+fn a_parameter_that_is_not_acted_on_is_refused_with_advice() {
+    for (url, advice) in [
+        ("redis://h/?db=3", "redis://host/3"),
+        ("redis://u:p@h:1/?protocol=SECRET", "none is acted on"),
+        ("valkey://h?pass=SECRET", "none is acted on"),
+        ("redis://h/?SECRET", "none is acted on"),
+        ("unix:///s?db=1&pass=SECRET&db=2", "each once"),
+        ("unix:///s?timeout=SECRET", "`user`, `pass` and `db`"),
     ] {
         let error = Client::open(url.replace("SECRET", SECRET)).unwrap_err();
         assert!(matches!(error, Error::InvalidArgument(_)), "{url}: {error:?}");
-        let said = error.to_string();
-        assert!(said.contains(names) && said.contains(advises), "{url}: {said}");
-        assert!(!everything_said(&error).contains(SECRET), "{said}");
+        assert!(error.to_string().contains(advice), "{url}: {error}");
+        assert!(!everything_said(&error).contains(SECRET), "{error}");
     }
 }
 

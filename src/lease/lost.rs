@@ -20,7 +20,7 @@ pub struct Lost {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
-    /// It was not renewed in time: the server was away, this process was paused, or the lease is a timed one.
+    /// It ran out before it was renewed: the server was away, this process was paused, or the lease is a timed one.
     Expired,
     /// The key is gone from the server: it was deleted, flushed, evicted, or lost in a restart or failover.
     Deleted,
@@ -71,7 +71,7 @@ impl fmt::Debug for Lost {
 impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.reason {
-            LostReason::Expired => "it was not renewed in time",
+            LostReason::Expired => "it ran out",
             LostReason::Deleted => "its key is gone from the server",
             LostReason::Taken => "another holder has it",
             LostReason::MaxHold => "it reached its longest hold",

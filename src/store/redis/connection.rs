@@ -138,7 +138,7 @@ impl Connection {
         match wire.exchange(commands, deadline) {
             Ok(replies) => {
                 if let Some(refusal) = replies.iter().find_map(reply::turned_away) {
-                    return Err(Failure::Unreachable(Arc::new(refusal)));
+                    return Err(Failure::Unreachable(reply::in_its_words(&refusal)));
                 }
                 if !replies.iter().any(reply::sends_away) {
                     wire.proven = true;

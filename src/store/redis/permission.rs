@@ -4,23 +4,23 @@ use std::sync::Arc;
 
 use redis::{ServerError, Value};
 
-use super::script::Call;
-use crate::store::Failure;
+use super::{reply::in_its_words, script::Call};
+use crate::{error::Source, store::Failure};
 
 /// A refusal for want of a permission.
 #[derive(Debug, thiserror::Error)]
 #[error("the server's user lacks the permission {missing}")]
 struct NotPermitted {
     missing: String,
-    source: ServerError,
+    source: Source,
 }
 
 /// Turns the answer to `call` into a failure if it says that a permission is missing.
 pub(super) fn checked(call: &Call, reply: Value) -> Result<Value, Failure> {
-    if let Value::ServerError(source) = &reply
-        && let Some(missing) = missing(call, source)
+    if let Value::ServerError(error) = &reply
+        && let Some(missing) = missing(call, error)
     {
-        let source = source.clone();
+        let source = in_its_words(error);
         return Err(Failure::Refused(Arc::new(NotPermitted { missing, source })));
     }
     Ok(reply)

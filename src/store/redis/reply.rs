@@ -6,6 +6,7 @@ use redis::{FromRedisValue, ServerError, Value};
 
 use crate::{
     Expiry, Holder, Inspection,
+    error::Source,
     store::{Acquired, Failure, Found, because},
 };
 
@@ -96,16 +97,21 @@ fn passes(error: &ServerError) -> bool {
     }
 }
 
+/// A server error as the server put it, and not as the client library spells its code.
+pub(super) fn in_its_words(error: &ServerError) -> Source {
+    because(format!("{} {}", error.code(), error.details().unwrap_or_default()))
+}
+
 /// What a server error means for the request.
 pub(super) fn failure(error: ServerError) -> Failure {
     if passes(&error) {
-        Failure::Unready(Arc::new(error))
+        Failure::Unready(in_its_words(&error))
     } else if error.code() == "NOAUTH" {
         Failure::Denied(because(
             "the server wants a password (NOAUTH): give it in the URL, as in `redis://user:password@host/`",
         ))
     } else {
-        Failure::Refused(Arc::new(error))
+        Failure::Refused(in_its_words(&error))
     }
 }
 

@@ -21,28 +21,18 @@ pub(super) fn parse(text: &str) -> Result<ConnectionInfo, Error> {
             "it has a fragment (in a path or password, write `%23` for `#`)",
         ));
     }
-    let (known, hint): (&[&str], _) = if on_socket {
-        (&["user", "pass", "db"], "only `user`, `pass` and `db` are, each once")
-    } else {
-        (
-            &[],
-            "write `redis://user:password@host/3` to use database 3 as that user",
-        )
-    };
+    // No name is repeated: it may be the rest of a password that has a `?` or `&` in it.
     let mut seen = Vec::new();
-    for (name, value) in url.query_pairs() {
-        let repeated = seen.contains(&name);
-        if repeated || !known.contains(&&*name) {
-            // It may be the rest of a password that has a `?` or `&` in it.
-            let secret = value.is_empty()
-                || url.query().is_some_and(|query| query.contains('@'))
-                || seen.iter().any(|name| name == "pass");
-            let parameter = if repeated || !secret {
-                format!("its parameter `{}`", name.escape_debug())
-            } else {
-                "a parameter in it".to_owned()
-            };
-            return Err(unusable(&format!("{parameter} is not acted on: {hint}")));
+    for (name, _) in url.query_pairs() {
+        if !on_socket {
+            return Err(unusable(
+                "it has a parameter, and none is acted on (a database goes behind the host: `redis://host/3`)",
+            ));
+        }
+        if !["user", "pass", "db"].contains(&&*name) || seen.contains(&name) {
+            return Err(unusable(
+                "of parameters only `user`, `pass` and `db` are acted on, each once",
+            ));
         }
         seen.push(name);
     }
