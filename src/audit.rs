@@ -6,15 +6,22 @@ use crate::{Client, Error, store::Cursor};
 
 /// The keys that look like locks without expiry, found while it is iterated. Made by [`Client::audit`].
 ///
-/// A key that is there from beginning to end is found; one that comes or goes meanwhile may be missed, and while the
-/// server grows or shrinks its table a key can come twice. After an error it ends.
+/// A key that is there from beginning to end is found; one that comes or goes meanwhile may be missed. While the server
+/// grows or shrinks its table a key can come twice, and after a connection broke the audit begins anew, since the server
+/// may have been restarted. After an error it ends.
 #[must_use = "an audit looks at nothing until it is iterated"]
 pub struct Audit {
     client: Client,
     pattern: Arc<[u8]>,
     /// What is left of the last page.
     page: vec::IntoIter<Finding>,
-    next: Option<Cursor>,
+    next: Next,
+}
+
+#[derive(Clone, Copy)]
+enum Next {
+    Page(Option<Cursor>),
+    End,
 }
 
 /// A key that looks like a lock and has no TTL: if its holder has crashed, it stays taken for ever.
@@ -48,18 +55,18 @@ impl Audit {
             client,
             pattern: pattern.into(),
             page: Vec::new().into_iter(),
-            next: Some(Cursor::default()),
+            next: Next::Page(None),
         })
     }
 
-    fn turn_page(&mut self, from: Cursor) -> Result<(), Error> {
+    fn turn_page(&mut self, from: Option<Cursor>) -> Result<(), Error> {
         let core = self.client.core()?;
         let (page, _) = core.ask(core.command_timeout, |timeout| {
             core.store.audit(&self.pattern, from, timeout)
         });
         let page = page?;
         self.page = page.findings.into_iter();
-        self.next = page.next;
+        self.next = page.next.map_or(Next::End, |cursor| Next::Page(Some(cursor)));
         Ok(())
     }
 }
@@ -73,8 +80,11 @@ impl Iterator for Audit {
             if let Some(finding) = self.page.next() {
                 return Some(Ok(finding));
             }
-            // Taken out, so that an error is the end.
-            let from = self.next.take()?;
+            let Next::Page(from) = self.next else {
+                return None;
+            };
+            // An error is the end.
+            self.next = Next::End;
             if let Err(error) = self.turn_page(from) {
                 return Some(Err(error));
             }

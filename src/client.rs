@@ -45,7 +45,7 @@ impl Client {
     /// | URL | server |
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/database]`, or `valkey://` | Redis or Valkey over TCP |
-    /// | `unix:///path/to/socket[?user=…&pass=…&db=…]` | Redis or Valkey on a Unix socket |
+    /// | `unix:///path/to/socket[?user=…&pass=…&db=…]` | Redis or Valkey on a Unix socket; `%2B` for a `+` in a password |
     /// | `memory://[name]` | none: the locks live in this process, shared by the clients of the same URL |
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Client {
         Lock::new(self.clone(), name.as_ref(), lease, false)
     }
 
-    /// Looks through the server for locks that nobody will ever free: keys that match `pattern`, look like a lock (a
+    /// Looks through the server's database for locks that nobody will ever free: keys that match `pattern`, look like a lock (a
     /// string, or a hash as Redisson has) and have no TTL. Not redlatch's own: all of those have one.
     ///
     /// The pattern is a glob over whole keys as `SCAN` takes it, such as `lock:*`; prefixes are not put before it. The

@@ -239,8 +239,10 @@ impl Held {
                 "the lease ran out before the server answered",
             )))
         } else if repeated {
-            // It cannot have expired, so the first request, whose answer was lost, has released it.
-            Ok(())
+            // The first request has not released it, or its mark is lost: with the data, or by later releases.
+            Err(Error::Unconfirmed(because(
+                "the lock was gone when the release was repeated, its first answer lost",
+            )))
         } else {
             Err(Error::Lost(lease.found_lost(reason)))
         }

@@ -216,8 +216,9 @@ impl Lock {
     /// For operators, when the holder is known to be gone or the lock has no expiry. It breaks the first guarantee: a
     /// holder that lives is told at its next renewal, extension or release ([`LostReason::Deleted`] or
     /// [`LostReason::Taken`]), and believes until then that it holds the lock. Fencing tokens go on rising, so a
-    /// resource that [checks them](Guard::fencing_token) is safe. Only the holder that is seen now is thrown out;
-    /// one that takes its place meanwhile is left alone.
+    /// resource that [checks them](Guard::fencing_token) is safe. Only the holder that is seen now is thrown out; one
+    /// that takes its place meanwhile is left alone, unless both are of a library that gives every holder the same
+    /// token.
     ///
     /// [`LostReason::Deleted`]: crate::LostReason::Deleted
     /// [`LostReason::Taken`]: crate::LostReason::Taken
@@ -235,7 +236,7 @@ impl Lock {
                 key: key.clone(),
                 token: Token::found(&holder.token),
             };
-            let (answer, _) = core.ask(core.command_timeout * 2, |timeout| core.store.release(&hold, timeout));
+            let (answer, _) = core.ask(core.command_timeout * 2, |timeout| core.store.evict(&hold, timeout));
             // Whatever was found there: it is not, or no longer, the holder that was seen.
             answer?;
         }

@@ -136,7 +136,8 @@ impl Contact {
             return Consequence::AskAgain;
         }
         self.repeated = false;
-        self.begun |= matches!(failure, Failure::Unready(_));
+        // A server that is silent is there, and so is one that has all connections busy.
+        self.begun |= matches!(failure, Failure::Unready(_) | Failure::Silent(_) | Failure::NoneFree(_));
         // No wait has begun with a server that cannot be reached, or that hangs up whenever it is spoken to.
         let stranger = matches!(failure, Failure::Unreachable(_) | Failure::Cut(_)) && !self.begun;
         if stranger || !failure.passes() {

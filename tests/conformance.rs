@@ -449,6 +449,14 @@ fn waiting_for_a_loss_ends_with_the_limit(store: &Store) {
     assert!(start.elapsed() >= millis(60));
 }
 
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("a user's mistake");
+    }
+}
+
 fn a_callback_that_blocks_or_panics_costs_no_other_lease(store: &Store) {
     let client = store.client();
     let (unblock, blocked) = mpsc::channel::<()>();
@@ -465,7 +473,17 @@ fn a_callback_that_blocks_or_panics_costs_no_other_lease(store: &Store) {
             let _ = blocked.lock().unwrap().recv();
         }
     });
-    let (_a, _b) = (panics.acquire().unwrap(), blocks.acquire().unwrap());
+    // A panic may bring one that panics again when it is dropped, and so may the end of what a callback owns.
+    let panics_twice = client
+        .timed_lock("panics twice", millis(200))
+        .on_lost(|_| std::panic::panic_any(PanicsWhenDropped));
+    let panics_late = PanicsWhenDropped;
+    let panics_at_its_end = client.lock("panics at its end").on_lost(move |_| _ = &panics_late);
+    let guard = panics_at_its_end.acquire().unwrap();
+    let (_a, _b) = (panics.acquire().unwrap(), panics_twice.acquire().unwrap());
+    let _ = std::panic::catch_unwind(|| drop(panics_at_its_end));
+    drop(guard);
+    let _c = blocks.acquire().unwrap();
     wait_until("the blocking callback", SECOND * 10, || {
         called.load(Ordering::SeqCst) == 1
     });

@@ -212,6 +212,22 @@ fn a_release_that_lost_its_reply_while_another_took_the_lock_has_succeeded() {
 }
 
 #[test]
+fn a_repeated_release_of_a_lock_that_was_gone_before_is_unconfirmed() {
+    for fault in [Fault::CutAfter, Fault::CutBefore, Fault::SwallowReply] {
+        for taken in [false, true] {
+            let fixture = Fixture::new(&format!("release-gone-{fault:?}-{taken}"));
+            let guard = fixture.lock().acquire().unwrap();
+            assert!(fixture.rival().force_release().unwrap());
+            let next = taken.then(|| fixture.rival().acquire().unwrap());
+            let _struck = fixture.proxy.on(is_release).apply(fault);
+            let error = guard.release().unwrap_err();
+            assert!(matches!(error, Error::Unconfirmed(_)), "{fault:?}: {error:?}");
+            assert_eq!(fixture.holder().as_deref(), next.as_ref().map(|next| next.token()));
+        }
+    }
+}
+
+#[test]
 fn a_release_that_stays_unanswered_is_unconfirmed_and_completed_in_the_background() {
     let fixture = Fixture::new("release-silent");
     let guard = fixture.lock().acquire().unwrap();

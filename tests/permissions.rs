@@ -3,7 +3,7 @@
 mod support;
 
 use redlatch::{Client, Error, LostReason, Wait};
-use support::{Proxy, SECOND, Server, everything_said, is_acquire, lost, millis, wait_until};
+use support::{Proxy, SECOND, Server, everything_said, is_acquire, is_release, lost, millis, wait_until};
 
 const SECRET: &str = "correcthorsebatterystaple";
 
@@ -111,6 +111,19 @@ fn a_missing_permission_to_acquire_is_named_at_once_and_changes_nothing() {
         assert_eq!(fixture.server.get("lock:x"), None);
         assert_eq!(fixture.server.get(counter), None);
     }
+}
+
+#[test]
+fn what_was_not_permitted_at_all_leaves_nothing_to_clean_up() {
+    let fixture = Fixture::new();
+    let client = fixture.client(&all_but("+evalsha"), &KEYS);
+    let releases = fixture.proxy.on(is_release).watch();
+    for _ in 0..10 {
+        client.lock("x").try_acquire().unwrap_err();
+    }
+    // What is still to be cleaned up gets its last try.
+    drop(client);
+    assert_eq!(releases.seen(), 0);
 }
 
 #[test]

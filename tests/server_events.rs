@@ -85,6 +85,36 @@ fn a_release_tells_deleted_from_taken() {
 }
 
 #[test]
+fn a_release_after_a_restart_without_data_tells_the_loss() {
+    type Event = fn(&Server);
+    let events: [(&str, Event); 2] = [
+        ("an empty restart", |server| server.restart_empty()),
+        ("a flush, and connections cut", |server| {
+            server.run("FLUSHALL");
+            server.run("CLIENT KILL TYPE normal");
+        }),
+    ];
+    for (what, event) in events {
+        let server = Server::start();
+        let lock = client(&server).lock("x");
+        // The connection that the release would use dies while it is idle.
+        let guard = lock.acquire().unwrap();
+        event(&server);
+        assert_eq!(lost(guard.release().unwrap_err()), LostReason::Deleted, "{what}");
+
+        let guard = lock.acquire().unwrap();
+        event(&server);
+        let next = client(&server).lock("x").acquire().unwrap();
+        assert_eq!(lost(guard.release().unwrap_err()), LostReason::Taken, "{what}");
+        assert_eq!(server.get("lock:x").as_deref(), Some(next.token()));
+        next.release().unwrap();
+
+        let outcome = lock.with_lock(|| event(&server));
+        assert_eq!(lost(outcome.unwrap_err()), LostReason::Deleted, "{what}");
+    }
+}
+
+#[test]
 fn an_extension_tells_deleted_from_taken() {
     let server = Server::start();
     let lock = client(&server).timed_lock("x", SECOND * 60);
@@ -290,6 +320,22 @@ fn renewal_resumes_after_an_outage_longer_than_a_lease() {
 }
 
 #[test]
+fn a_wait_that_begins_in_a_silence_rides_out_what_follows() {
+    let server = Server::start();
+    server.stop_process();
+    let client = Client::builder().url(server.url()).command_timeout(millis(300));
+    let client = client.build().unwrap();
+    let proxied = thread::spawn(move || client.lock("x").acquire_timeout(SECOND * 30).map(drop));
+    // Several attempts meet the silence, and then a refusal.
+    thread::sleep(SECOND);
+    server.kill();
+    thread::sleep(SECOND / 2);
+    assert!(!proxied.is_finished());
+    server.restart();
+    proxied.join().unwrap().unwrap();
+}
+
+#[test]
 fn a_waiter_rides_out_a_restart() {
     let server = Server::start();
     let guard = client(&server).lock("x").acquire().unwrap();
@@ -492,6 +538,10 @@ fn a_fencing_counter_that_is_none_is_a_conflict_before_anything_is_written() {
         "SET COUNTER nan",
         "SET COUNTER 1e300",
         "SET COUNTER -1",
+        "SET COUNTER 1.5",
+        "SET COUNTER 0x10",
+        "SET COUNTER 1e3",
+        "SET COUNTER 9007199254740993",
     ] {
         server.run("FLUSHALL");
         server.run(&meddle.replace("COUNTER", COUNTER));
@@ -595,7 +645,7 @@ fn a_server_out_of_memory_is_waited_for() {
 }
 
 #[test]
-fn what_stays_on_the_server_is_a_counter_for_each_name_and_it_expires() {
+fn what_stays_on_the_server_is_a_counter_for_each_name_and_a_mark_of_its_release_and_they_expire() {
     let server = Server::start();
     let client = client(&server);
     for name in 0..5_000 {
@@ -603,13 +653,19 @@ fn what_stays_on_the_server_is_a_counter_for_each_name_and_it_expires() {
     }
     let mut connection = server.connection();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
-    assert_eq!(keys.len(), 5_000);
-    let mut ttls = redis::pipe();
-    for key in &keys {
-        assert!(key.contains("}:redlatch:fencing:"), "{key}");
-        ttls.cmd("PTTL").arg(key);
-    }
-    let ttls: Vec<i64> = ttls.query(&mut connection).unwrap();
+    let (counters, marks): (Vec<_>, Vec<_>) = keys.iter().partition(|key| key.contains("}:redlatch:fencing:"));
+    assert_eq!(counters.len(), 5_000);
+    assert!(
+        marks.iter().all(|key| key.contains("}:redlatch:released:")),
+        "{marks:?}"
+    );
+    let mut ttls = |keys: Vec<&String>| -> Vec<i64> {
+        let mut ttls = redis::pipe();
+        keys.iter().for_each(|key| _ = ttls.cmd("PTTL").arg(key));
+        ttls.query(&mut connection).unwrap()
+    };
     let hour = 3_600_000;
-    assert!(ttls.iter().all(|ttl| (47 * hour..=48 * hour).contains(ttl)));
+    assert!(ttls(counters).iter().all(|ttl| (47 * hour..=48 * hour).contains(ttl)));
+    // Some may have gone meanwhile.
+    assert!(ttls(marks).iter().all(|ttl| (-2..=10_000).contains(ttl) && *ttl != -1));
 }

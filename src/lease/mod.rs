@@ -5,7 +5,12 @@ mod keeper;
 mod lost;
 mod schedule;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    mem,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 pub use self::lost::{Lost, LostReason};
 pub(crate) use self::{
@@ -253,8 +258,10 @@ impl Lease {
     /// Lets go of the callback: nobody is to be told any more.
     pub(crate) fn forget_callback(&self) {
         let callback = self.state.lock().on_lost.take();
-        // What the callback owns is the user's code, to be dropped on the guard's thread and not under the mutex.
-        drop(callback);
+        // What the callback owns is the user's code, to be dropped on the guard's thread and not under the mutex. A panic
+        // in it must not come out of the drop of a guard.
+        let dropped = catch_unwind(AssertUnwindSafe(move || drop(callback)));
+        dropped.unwrap_or_else(mem::forget);
     }
 
     /// Notes that a lease of `length` is about to be asked for.

@@ -123,11 +123,15 @@ impl Store for FakeStore {
         self.exchange(timeout, || self.memory.release(hold, timeout))?
     }
 
+    fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
+        self.release(hold, timeout)
+    }
+
     fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
         self.exchange(timeout, || self.memory.inspect(key, timeout))?
     }
 
-    fn audit(&self, pattern: &[u8], from: Cursor, timeout: Duration) -> Result<Page, Failure> {
+    fn audit(&self, pattern: &[u8], from: Option<Cursor>, timeout: Duration) -> Result<Page, Failure> {
         self.exchange(timeout, || self.memory.audit(pattern, from, timeout))?
     }
 

@@ -170,18 +170,25 @@ impl Store for MemoryStore {
         Ok(found)
     }
 
+    fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
+        self.release(hold, timeout)
+    }
+
     fn inspect(&self, key: &[u8], _: Duration) -> Result<Inspection, Failure> {
         let state = self.state.lock();
         let now = self.clock.now();
         let held = |grant: &Grant| {
-            let holder = Holder::new(grant.token.as_bytes(), Expiry::In(now.until(grant.ends)));
+            let holder = Holder::new(
+                grant.token.as_bytes(),
+                Expiry::In(Duration::from_millis(now.until(grant.ends).as_millis() as u64)),
+            );
             Inspection::held(holder, Some(grant.fencing_token))
         };
         let grant = state.grants.get(key).filter(|grant| grant.ends > now);
         Ok(grant.map_or_else(Inspection::free, held))
     }
 
-    fn audit(&self, _: &[u8], _: Cursor, _: Duration) -> Result<Page, Failure> {
+    fn audit(&self, _: &[u8], _: Option<Cursor>, _: Duration) -> Result<Page, Failure> {
         // Nothing stands here but grants, and all of them end.
         Ok(Page {
             findings: Vec::new(),

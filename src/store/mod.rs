@@ -1,6 +1,10 @@
 //! What a grant needs from a server. Everything above this line knows no Redis.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{Error, Finding, Inspection, error::Source};
 
@@ -68,12 +72,15 @@ pub(crate) trait Store: Send + Sync {
     /// Deletes the key if it is the token's.
     fn release(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure>;
 
+    /// As [`release`](Self::release) on behalf of somebody else, so that the holder's own release finds the key gone.
+    fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure>;
+
     /// Looks at `key` and what belongs to it, and changes nothing.
     fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure>;
 
     /// Looks through some of the keys that match the glob `pattern`, from where an earlier page ended, for those that
     /// look like locks and have no TTL.
-    fn audit(&self, pattern: &[u8], from: Cursor, timeout: Duration) -> Result<Page, Failure>;
+    fn audit(&self, pattern: &[u8], from: Option<Cursor>, timeout: Duration) -> Result<Page, Failure>;
 
     /// A line of its own for the background work, so that it never waits behind the callers' requests.
     fn upkeep(&self) -> Box<dyn Upkeep>;
@@ -113,9 +120,14 @@ pub(crate) enum Found {
     Anothers,
 }
 
-/// Where a page of an audit begins. The default is the beginning.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cursor(pub(crate) u64);
+/// Where a page of an audit begins, if not at the beginning.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor {
+    pub(crate) at: u64,
+    pub(crate) given: Instant,
+    /// How often the audit had to begin anew.
+    pub(crate) restarts: u32,
+}
 
 /// A part of an audit.
 pub(crate) struct Page {
@@ -131,7 +143,8 @@ pub(crate) enum Failure {
     Unreachable(Source),
     /// All connections were in use by other requests until the time was over; nothing was sent.
     NoneFree(Source),
-    /// The server did not let us in: a wrong password, no such database. Nothing was sent.
+    /// The server did not let us in (a wrong password, no such database), or does not let us make the request at all.
+    /// Nothing ran.
     Denied(Source),
     /// The request was sent, and the connection broke or spoke nonsense: it may have run, and may still run later.
     Cut(Source),

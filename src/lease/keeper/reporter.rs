@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    mem,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -104,7 +105,9 @@ impl Shared {
     fn run(&self) {
         while let Some((lost, on_lost)) = self.next_report() {
             // The callback is dropped in here as well: what it owns may panic too. The panic hook has told of it.
-            let _ = catch_unwind(AssertUnwindSafe(move || on_lost(&lost)));
+            let called = catch_unwind(AssertUnwindSafe(move || on_lost(&lost)));
+            // And so may the payload, if it is dropped.
+            called.unwrap_or_else(mem::forget);
         }
     }
 

@@ -59,6 +59,7 @@ impl Opener {
         let mut wire = Wire {
             socket,
             parser: Parser::new(),
+            opened: Instant::now(),
             generation,
             proven: false,
         };
@@ -121,6 +122,24 @@ impl Connection {
         self.wire.is_some()
     }
 
+    /// Opens it by `deadline`, unless it is open and fit for use. Returns when it was opened.
+    pub(super) fn connect(&mut self, deadline: Instant) -> Result<Instant, Failure> {
+        let wire = match self.fit_wire() {
+            Some(wire) => wire,
+            None => self.opener.open(deadline)?,
+        };
+        Ok(self.wire.insert(wire).opened)
+    }
+
+    /// Takes the wire out, if it is fit for use. One that is dead already must not be sent anything: whether that ran
+    /// could not be known, while a request that was never sent has certainly not run.
+    fn fit_wire(&mut self) -> Option<Wire> {
+        let current = self.opener.generation.load(Ordering::SeqCst);
+        self.wire
+            .take()
+            .filter(|wire| wire.generation == current && wire.socket.is_quiet())
+    }
+
     /// Sends `commands` at once and returns their replies, server errors among them, by `deadline`.
     ///
     /// After any failure the connection is closed: an overdue reply must never be taken for the answer to a
@@ -130,10 +149,9 @@ impl Connection {
         commands: impl IntoIterator<Item = &'a Cmd>,
         deadline: Instant,
     ) -> Result<Vec<Value>, Failure> {
-        let current = self.opener.generation.load(Ordering::SeqCst);
-        let mut wire = match self.wire.take() {
-            Some(wire) if wire.generation == current => wire,
-            _ => self.opener.open(deadline)?,
+        let mut wire = match self.fit_wire() {
+            Some(wire) => wire,
+            None => self.opener.open(deadline)?,
         };
         match wire.exchange(commands, deadline) {
             Ok(replies) => {
@@ -167,6 +185,7 @@ struct Wire {
     socket: Socket,
     /// Keeps what was read of the next reply.
     parser: Parser,
+    opened: Instant,
     generation: u64,
     /// Whether a request was answered on it.
     proven: bool,

@@ -70,13 +70,17 @@ impl Store for RedisStore {
         reply::found(self.call(self.scripts.releasing(hold), Urgency::First, timeout)?)
     }
 
+    fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
+        reply::found(self.call(self.scripts.evicting(hold), Urgency::CanWait, timeout)?)
+    }
+
     fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
         let counter = keys::helper("fencing", key);
         let reply = self.call(self.scripts.inspecting(key, &counter), Urgency::CanWait, timeout)?;
         reply::inspection(reply, key)
     }
 
-    fn audit(&self, pattern: &[u8], from: Cursor, timeout: Duration) -> Result<Page, Failure> {
+    fn audit(&self, pattern: &[u8], from: Option<Cursor>, timeout: Duration) -> Result<Page, Failure> {
         let (mut connection, deadline) = self.connection(Urgency::CanWait, timeout)?;
         audit::page(&mut connection, pattern, from, deadline)
     }

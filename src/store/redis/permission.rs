@@ -15,13 +15,19 @@ struct NotPermitted {
     source: Source,
 }
 
-/// Turns the answer to `call` into a failure if it says that a permission is missing.
+/// Turns the answer to `call` into a failure if it says that a permission is missing: for the call as a whole, so that
+/// nothing ran, or for a command of its script.
 pub(super) fn checked(call: &Call, reply: Value) -> Result<Value, Failure> {
     if let Value::ServerError(error) = &reply
         && let Some(missing) = missing(call, error)
     {
         let source = in_its_words(error);
-        return Err(Failure::Refused(Arc::new(NotPermitted { missing, source })));
+        let why = Arc::new(NotPermitted { missing, source });
+        return Err(if error.code() == "NOPERM" {
+            Failure::Denied(why)
+        } else {
+            Failure::Refused(why)
+        });
     }
     Ok(reply)
 }

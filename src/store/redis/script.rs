@@ -5,11 +5,18 @@ use std::time::{Duration, Instant};
 use redis::{Arg, Cmd, ToRedisArgs, Value};
 
 use super::{connection::Connection, permission, reply};
-use crate::store::{Failure, Hold, millis_rounded_up};
+use crate::{
+    keys,
+    store::{Failure, Hold, millis_rounded_up},
+};
 
 /// How long a fencing counter stays after the last grant of its name. The server's clock alone keeps tokens
 /// rising; the counter bridges a clock that was stepped back, so it has to outlive such a step.
 const FENCING_TTL: Duration = Duration::from_secs(2 * 24 * 60 * 60);
+
+/// How long the mark of a release stays. It has to outlive the repetition of a release whose answer was lost, which
+/// comes within a command timeout.
+const MARK_TTL: Duration = Duration::from_secs(10);
 
 pub(super) struct Scripts {
     acquire: Script,
@@ -44,7 +51,19 @@ impl Scripts {
     }
 
     pub(super) fn releasing(&self, hold: &Hold) -> Call<'_> {
-        self.release.on(&[&hold.key]).arg(hold.token.as_bytes())
+        self.deleting(hold, MARK_TTL)
+    }
+
+    /// As a release, but without the mark: the holder's own release must not be told that it succeeded.
+    pub(super) fn evicting(&self, hold: &Hold) -> Call<'_> {
+        self.deleting(hold, Duration::ZERO)
+    }
+
+    fn deleting(&self, hold: &Hold, mark_ttl: Duration) -> Call<'_> {
+        self.release
+            .on(&[&hold.key, &keys::helper("released", &hold.key)])
+            .arg(hold.token.as_bytes())
+            .arg(mark_ttl.as_millis() as u64)
     }
 
     pub(super) fn inspecting(&self, key: &[u8], counter: &[u8]) -> Call<'_> {

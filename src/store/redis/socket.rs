@@ -13,6 +13,10 @@ use std::{
 };
 
 use redis::ConnectionAddr;
+use rustix::{
+    io::Errno,
+    net::{RecvFlags, recv},
+};
 
 pub(super) struct Socket {
     stream: Stream,
@@ -44,6 +48,18 @@ impl Socket {
             deadline,
             armed: None,
         })
+    }
+
+    /// Whether the peer has neither hung up nor said anything since its last answer. If it has, whatever is sent now
+    /// gets no answer, or a wrong one.
+    pub(super) fn is_quiet(&self) -> bool {
+        let mut byte = [0_u8];
+        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+        let peeked = match &self.stream {
+            Stream::Tcp(stream) => recv(stream, &mut byte, flags),
+            Stream::Unix(stream) => recv(stream, &mut byte, flags),
+        };
+        matches!(peeked, Err(Errno::WOULDBLOCK | Errno::INTR))
     }
 
     /// Sets by when what follows must be done.

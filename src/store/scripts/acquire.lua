@@ -14,8 +14,8 @@ if type(counter) == 'table' and not string.find(counter.err, 'WRONGTYPE') then
   -- Not permitted. Fails again, and tells where.
   return call('GET', KEYS[2])
 end
-counter = tonumber(counter or 0)
-if not (counter and counter >= 0 and counter < 2 ^ 53) then
+counter = type(counter) ~= 'table' and tonumber(string.match(counter or '0', '^%d+$'))
+if not (counter and counter < 2 ^ 53) then
   return false
 end
 
