@@ -648,13 +648,13 @@ fn a_server_out_of_memory_is_waited_for() {
 fn what_stays_on_the_server_is_a_counter_for_each_name_and_a_mark_of_its_release_and_they_expire() {
     let server = Server::start();
     let client = client(&server);
-    for name in 0..5_000 {
+    for name in 0..10_000 {
         client.lock(name.to_string()).acquire().unwrap().release().unwrap();
     }
     let mut connection = server.connection();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();
     let (counters, marks): (Vec<_>, Vec<_>) = keys.iter().partition(|key| key.contains("}:redlatch:fencing:"));
-    assert_eq!(counters.len(), 5_000);
+    assert_eq!(counters.len(), 10_000);
     assert!(
         marks.iter().all(|key| key.contains("}:redlatch:released:")),
         "{marks:?}"
