@@ -1,8 +1,10 @@
 //! Time as a value: a boot-time instant and the clock that reads it.
 
-use std::{ops::Add, thread, time::Duration};
+use std::{ops::Add, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::bell::Bell;
 
 /// An instant on this machine's boot-time clock, which also runs while the machine is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,8 +42,8 @@ fn nanos(duration: Duration) -> u64 {
 pub(crate) trait Clock: Send + Sync {
     fn now(&self) -> Moment;
 
-    /// Blocks the calling thread for `duration`.
-    fn sleep(&self, duration: Duration);
+    /// Blocks the calling thread until `bell` rings, for at most `limit`.
+    fn wait(&self, bell: &Bell, limit: Duration);
 }
 
 /// The machine's clock.
@@ -59,12 +61,12 @@ impl Clock for BootClock {
         Moment(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
     }
 
-    fn sleep(&self, duration: Duration) {
-        thread::sleep(duration);
+    fn wait(&self, bell: &Bell, limit: Duration) {
+        bell.wait(limit);
     }
 }
 
-/// A clock that stands still until it is told otherwise; sleeping moves it.
+/// A clock that stands still until it is told otherwise; waiting moves it.
 #[cfg(test)]
 #[derive(Default)]
 pub(crate) struct ManualClock(std::sync::atomic::AtomicU64);
@@ -82,8 +84,10 @@ impl Clock for ManualClock {
         Moment(self.0.load(std::sync::atomic::Ordering::SeqCst))
     }
 
-    fn sleep(&self, duration: Duration) {
-        self.advance(duration);
+    fn wait(&self, bell: &Bell, limit: Duration) {
+        if !bell.is_rung() {
+            self.advance(limit);
+        }
     }
 }
 

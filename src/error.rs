@@ -31,6 +31,11 @@ pub enum Error {
         last: Option<Box<Error>>,
     },
 
+    /// The wait was ended by its [`CancelToken`](crate::CancelToken). What it may have left behind is cleaned up in the
+    /// background.
+    #[error("could not acquire the lock because the wait was cancelled")]
+    Cancelled,
+
     /// The lease ended before its holder released it. Work done since then was not protected: undo it, or
     /// let the resource refuse it by its fencing token.
     #[error(transparent)]
@@ -86,6 +91,7 @@ impl fmt::Debug for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let variant = match self {
             Self::Timeout { .. } => "Timeout",
+            Self::Cancelled => "Cancelled",
             Self::Lost(_) => "Lost",
             Self::Unconfirmed(_) => "Unconfirmed",
             Self::KeyConflict { .. } => "KeyConflict",

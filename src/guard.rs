@@ -13,7 +13,7 @@ use crate::{
     fork::ProcessBound,
     lease::{Doubt, Lease, Terms, Ticket, check_length},
     store::{Failure, Found, Hold, because},
-    waiting::{self, NotGranted},
+    waiting::{Acquire, NotGranted},
 };
 
 /// Proof that this program holds a lock: released when dropped.
@@ -56,9 +56,16 @@ impl Guard {
         core.keeper.start(terms)?;
         let hold = Hold::new(key.into());
         let length = terms.first_length();
-        let (store, clock) = (&*core.store, &*core.clock);
-        let acquired = waiting::acquire(store, clock, &hold, name, length, wait, core.command_timeout);
-        let grant = acquired.map_err(|NotGranted { error, doubt }| {
+        let acquire = Acquire {
+            store: &*core.store,
+            clock: &*core.clock,
+            hold: &hold,
+            name,
+            length,
+            wait,
+            command_timeout: core.command_timeout,
+        };
+        let grant = acquire.run().map_err(|NotGranted { error, doubt }| {
             // No attempt with this token will follow.
             if doubt.may_stand() {
                 core.keeper.clean_up(&hold, doubt, length);

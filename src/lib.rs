@@ -70,7 +70,8 @@
 //! # Contents
 //!
 //! - [`Client`] and [`ClientBuilder`]: the server, its connections and timeouts.
-//! - [`Lock`]: a name and its settings, with every way to acquire it; [`Wait`]: for how long.
+//! - [`Lock`]: a name and its settings, with every way to acquire it; [`Wait`]: for how long;
+//!   [`CancelToken`]: no longer.
 //! - [`Guard`]: a hold, from grant to release.
 //! - [`Inspection`] and [`Audit`]: what stands on the server, for operators.
 //! - [`Error`]: what went wrong, by what to do next; [`Lost`] and [`LostReason`]: how a lease ended.
@@ -80,7 +81,9 @@
 
 mod audit;
 mod background;
+mod bell;
 mod builder;
+mod cancel;
 mod client;
 mod clock;
 mod error;
@@ -98,6 +101,7 @@ mod waiting;
 pub use self::{
     audit::{Audit, DataType, Finding},
     builder::ClientBuilder,
+    cancel::CancelToken,
     client::Client,
     error::{Error, Source},
     guard::Guard,

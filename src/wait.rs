@@ -1,8 +1,11 @@
 //! How long an acquire may wait.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
-use crate::clock::Moment;
+use crate::{CancelToken, bell::Bell, cancel::Ringing, clock::Moment};
 
 /// How long an acquire may wait for the lock.
 ///
@@ -10,7 +13,10 @@ use crate::clock::Moment;
 /// [command timeout](crate::ClientBuilder::command_timeout) after it.
 #[derive(Clone, Debug)]
 #[must_use = "a wait does nothing by itself: pass it to `acquire_with`"]
-pub struct Wait(Limit);
+pub struct Wait {
+    limit: Limit,
+    cancel: Option<CancelToken>,
+}
 
 #[derive(Clone, Debug)]
 enum Limit {
@@ -22,7 +28,7 @@ enum Limit {
 impl Wait {
     /// Waits as long as it takes.
     pub fn forever() -> Self {
-        Self(Limit::Forever)
+        Self::within(Limit::Forever)
     }
 
     /// Tries once and never waits.
@@ -33,17 +39,41 @@ impl Wait {
     /// Waits for at most `limit`, counted from the call that gets this `Wait`. A duration too long for the
     /// clock means "for ever"; zero means [`none`](Self::none).
     pub fn at_most(limit: Duration) -> Self {
-        Self(Limit::AtMost(limit))
+        Self::within(Limit::AtMost(limit))
     }
 
     /// Waits until `deadline`; if that has passed, tries once.
     pub fn until(deadline: Instant) -> Self {
-        Self(Limit::Until(deadline))
+        Self::within(Limit::Until(deadline))
+    }
+
+    /// Also ends the wait when `token` is cancelled, with [`Error::Cancelled`](crate::Error::Cancelled): at once, or as
+    /// soon as the request that is under way was answered, after one
+    /// [command timeout](crate::ClientBuilder::command_timeout) at most.
+    ///
+    /// Nothing stays behind: should that request have been granted, the grant is taken back in the background. If the
+    /// token is cancelled already, nothing is sent. A second token takes the place of the first.
+    pub fn cancelled_by(mut self, token: &CancelToken) -> Self {
+        self.cancel = Some(token.clone());
+        self
+    }
+
+    fn within(limit: Limit) -> Self {
+        Self { limit, cancel: None }
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
+    }
+
+    /// Has `bell` rung if the wait is cancelled before what this returns is dropped.
+    pub(crate) fn ring(&self, bell: &Arc<Bell>) -> Option<Ringing> {
+        self.cancel.as_ref().map(|token| token.ring(bell))
     }
 
     /// The end of a wait that begins at `now`.
     pub(crate) fn deadline(&self, now: Moment) -> Moment {
-        match self.0 {
+        match self.limit {
             Limit::Forever => Moment::NEVER,
             Limit::AtMost(limit) => now + limit,
             Limit::Until(deadline) => now + deadline.saturating_duration_since(Instant::now()),

@@ -1,9 +1,10 @@
 //! The one acquire loop.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use crate::{
     Error, Wait,
+    bell::Bell,
     clock::Clock,
     lease::{Doubt, Grant, valid_until},
     store::{Acquired, Failure, Hold, Store, because},
@@ -20,78 +21,99 @@ pub(crate) struct NotGranted {
     pub(crate) doubt: Doubt,
 }
 
-/// Acquires `hold`, which is for the lock `name`, waiting as `wait` says.
-///
-/// All attempts carry one token, so one whose answer was lost is simply made again. A server that cannot be reached, or
-/// hangs up again and again, ends the acquire at once; after it has answered, or while it is merely silent, failures
-/// that pass are ridden out until the deadline. Ends at most one `command_timeout` after the deadline.
-pub(crate) fn acquire(
-    store: &dyn Store,
-    clock: &dyn Clock,
-    hold: &Hold,
-    name: &[u8],
-    length: Duration,
-    wait: &Wait,
-    command_timeout: Duration,
-) -> Result<Grant, NotGranted> {
-    let started = clock.now();
-    let deadline = wait.deadline(started);
-    let end = deadline + command_timeout;
-    let mut doubt = Doubt::default();
-    let mut contact = Contact::default();
-    let mut pauses = Pauses::default();
-    let mut last = None;
-    loop {
-        let sent = clock.now();
-        let mut free_in = None;
-        let failed = match store.acquire(hold, length, command_timeout.min(sent.until(end))) {
-            Ok(Acquired::Granted { fencing_token }) if clock.now() < valid_until(sent, length) => {
-                return Ok(Grant {
-                    fencing_token,
-                    sent,
-                    doubt,
-                });
+/// One acquire: everything that it needs to know.
+pub(crate) struct Acquire<'a> {
+    pub(crate) store: &'a dyn Store,
+    pub(crate) clock: &'a dyn Clock,
+    pub(crate) hold: &'a Hold,
+    /// Of the lock, as the user knows it.
+    pub(crate) name: &'a [u8],
+    pub(crate) length: Duration,
+    pub(crate) wait: &'a Wait,
+    pub(crate) command_timeout: Duration,
+}
+
+impl Acquire<'_> {
+    /// Acquires the hold, waiting as the wait says.
+    ///
+    /// All attempts carry one token, so one whose answer was lost is simply made again. A server that cannot be reached,
+    /// or hangs up again and again, ends the acquire at once; after it has answered, or while it is merely silent,
+    /// failures that pass are ridden out until the deadline. Ends at most one command timeout after the deadline, or
+    /// after the wait was cancelled.
+    pub(crate) fn run(&self) -> Result<Grant, NotGranted> {
+        let Self {
+            clock, length, wait, ..
+        } = *self;
+        let bell = Arc::new(Bell::default());
+        let _ringing = wait.ring(&bell);
+        let started = clock.now();
+        let deadline = wait.deadline(started);
+        let end = deadline + self.command_timeout;
+        let mut doubt = Doubt::default();
+        let mut contact = Contact::default();
+        let mut pauses = Pauses::default();
+        let mut last = None;
+        loop {
+            if wait.is_cancelled() {
+                let error = Error::Cancelled;
+                return Err(NotGranted { error, doubt });
             }
-            Ok(Acquired::Granted { .. }) => {
-                doubt.add_late_grant();
-                let why = format!("the grant took longer to arrive than its lease of {length:?} holds");
-                let error = Error::Unconfirmed(because(why));
-                if contact.hopelessly_late() {
-                    return Err(NotGranted { error, doubt });
+            let sent = clock.now();
+            let timeout = self.command_timeout.min(sent.until(end));
+            let mut free_in = None;
+            let failed = match self.store.acquire(self.hold, length, timeout) {
+                Ok(Acquired::Granted { .. }) if wait.is_cancelled() => {
+                    doubt.add_unused_grant();
+                    continue;
                 }
-                Some(error)
-            }
-            Ok(Acquired::Busy { ttl }) => {
-                contact.heard();
-                free_in = ttl;
-                None
-            }
-            Err(failure) => {
-                doubt.add(sent, length, &failure);
-                match contact.consequence_of(&failure) {
-                    Consequence::AskAgain if clock.now() < end => continue,
-                    Consequence::GiveUp => {
-                        let error = failure.into();
+                Ok(Acquired::Granted { fencing_token }) if clock.now() < valid_until(sent, length) => {
+                    return Ok(Grant {
+                        fencing_token,
+                        sent,
+                        doubt,
+                    });
+                }
+                Ok(Acquired::Granted { .. }) => {
+                    doubt.add_unused_grant();
+                    let why = format!("the grant took longer to arrive than its lease of {length:?} holds");
+                    let error = Error::Unconfirmed(because(why));
+                    if contact.hopelessly_late() {
                         return Err(NotGranted { error, doubt });
                     }
-                    Consequence::AskAgain | Consequence::WaitOn => Some(failure.into()),
+                    Some(error)
                 }
-            }
-        };
-        let now = clock.now();
-        if now >= deadline {
-            let error = match failed {
-                Some(error) if deadline == started => error,
-                failed => Error::Timeout {
-                    name: name.to_vec(),
-                    waited: started.until(now),
-                    last: failed.or(last).map(Box::new),
-                },
+                Ok(Acquired::Busy { ttl }) => {
+                    contact.heard();
+                    free_in = ttl;
+                    None
+                }
+                Err(failure) => {
+                    doubt.add(sent, length, &failure);
+                    match contact.consequence_of(&failure) {
+                        Consequence::AskAgain if clock.now() < end => continue,
+                        Consequence::GiveUp => {
+                            let error = failure.into();
+                            return Err(NotGranted { error, doubt });
+                        }
+                        Consequence::AskAgain | Consequence::WaitOn => Some(failure.into()),
+                    }
+                }
             };
-            return Err(NotGranted { error, doubt });
+            let now = clock.now();
+            if now >= deadline {
+                let error = match failed {
+                    Some(error) if deadline == started => error,
+                    failed => Error::Timeout {
+                        name: self.name.to_vec(),
+                        waited: started.until(now),
+                        last: failed.or(last).map(Box::new),
+                    },
+                };
+                return Err(NotGranted { error, doubt });
+            }
+            last = failed.or(last);
+            clock.wait(&bell, pauses.next(free_in).min(now.until(deadline)));
         }
-        last = failed.or(last);
-        clock.sleep(pauses.next(free_in).min(now.until(deadline)));
     }
 }
 
@@ -188,7 +210,16 @@ mod tests {
     }
 
     fn take(store: &FakeStore, hold: &Hold, wait: Wait) -> Result<Grant, NotGranted> {
-        acquire(store, &*store.clock, hold, b"x", LEASE, &wait, COMMAND)
+        let acquire = Acquire {
+            store,
+            clock: &*store.clock,
+            hold,
+            name: b"x",
+            length: LEASE,
+            wait: &wait,
+            command_timeout: COMMAND,
+        };
+        acquire.run()
     }
 
     fn elapsed(store: &FakeStore, since: Moment) -> Duration {

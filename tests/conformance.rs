@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, ClientBuilder, Error, Expiry, Guard, Lock, Lost, LostReason, Wait};
+use redlatch::{CancelToken, Client, ClientBuilder, Error, Expiry, Guard, Lock, Lost, LostReason, Wait};
 use support::{SECOND, SLACK, Server, lost, millis, wait_until};
 
 /// A store with a corner of its own for one test.
@@ -93,6 +93,8 @@ on_every_store! {
     a_closure_that_finds_the_lock_busy_does_not_run
     a_panic_in_a_closure_releases_and_unwinds
     a_closure_that_lost_the_lock_has_run_and_is_told_so
+    a_cancelled_token_ends_the_waits_that_have_it_and_no_others
+    a_wait_that_is_cancelled_beforehand_asks_for_nothing
     a_look_shows_who_holds_the_lock_and_for_how_long
     a_forced_release_frees_the_lock_and_its_holder_is_told
     no_lock_of_ours_is_found_by_an_audit
@@ -596,6 +598,58 @@ fn a_closure_that_lost_the_lock_has_run_and_is_told_so(store: &Store) {
     });
     assert_eq!(lost(outcome.unwrap_err()), LostReason::Expired);
     assert!(ran);
+}
+
+fn a_cancelled_token_ends_the_waits_that_have_it_and_no_others(store: &Store) {
+    let guard = store.client().lock("x").acquire().unwrap();
+    let token = CancelToken::new();
+    thread::scope(|scope| {
+        let wait = |wait: Wait| {
+            let lock = store.client().lock("x");
+            scope.spawn(move || lock.acquire_with(wait).map(|guard| guard.fencing_token()))
+        };
+        let cancelled = [
+            wait(Wait::forever().cancelled_by(&token)),
+            wait(Wait::at_most(Duration::MAX).cancelled_by(&token.clone())),
+            wait(Wait::until(Instant::now() + SECOND * 3600).cancelled_by(&token)),
+        ];
+        let patient = wait(Wait::forever().cancelled_by(&CancelToken::new()));
+        // Time to begin to wait, if the machine is not busy. However slow it is, they end.
+        thread::sleep(millis(50));
+        assert!(!cancelled.iter().any(|wait| wait.is_finished()));
+        let start = Instant::now();
+        token.cancel();
+        for wait in cancelled {
+            assert!(matches!(wait.join().unwrap(), Err(Error::Cancelled)));
+        }
+        assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+        assert!(token.is_cancelled() && !patient.is_finished());
+        let before = guard.fencing_token();
+        guard.release().unwrap();
+        assert!(patient.join().unwrap().unwrap() > before);
+    });
+    // Nothing of those that were cancelled is left.
+    let token = CancelToken::new();
+    let guard = store
+        .client()
+        .lock("x")
+        .acquire_with(Wait::none().cancelled_by(&token))
+        .unwrap();
+    token.cancel();
+    guard.check().unwrap();
+}
+
+fn a_wait_that_is_cancelled_beforehand_asks_for_nothing(store: &Store) {
+    let token = CancelToken::new();
+    token.cancel();
+    let lock = store.client().lock("x");
+    for wait in [Wait::forever(), Wait::none(), Wait::at_most(SECOND)] {
+        let outcome = lock.acquire_with(wait.cancelled_by(&token));
+        assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
+    }
+    let ran = lock.with_lock_wait(Wait::forever().cancelled_by(&token), || unreachable!());
+    assert!(matches!(ran, Err::<(), _>(Error::Cancelled)));
+    assert!(lock.inspect().unwrap().is_free());
 }
 
 fn a_look_shows_who_holds_the_lock_and_for_how_long(store: &Store) {

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, Error, Lock, LostReason};
+use redlatch::{CancelToken, Client, Error, Lock, LostReason, Wait};
 use support::{Fault, Proxy, SECOND, SLACK, Server, is_acquire, is_release, is_renew, lost, millis, wait_until};
 
 /// How long one request may take here.
@@ -182,6 +182,24 @@ fn an_attempt_that_runs_late_does_not_shorten_the_lease_that_the_retry_was_given
     assert!(fixture.ttl() > SECOND * 290);
     guard.check().unwrap();
     guard.release().unwrap();
+}
+
+#[test]
+fn a_wait_that_is_cancelled_while_its_grant_is_on_its_way_leaves_nothing() {
+    for fault in [Fault::DelayReply(COMMAND / 2), Fault::SwallowReply] {
+        let fixture = Fixture::new(&format!("cancel-{fault:?}"));
+        let struck = fixture.proxy.on(is_acquire).apply(fault);
+        let token = CancelToken::new();
+        let (lock, wait) = (fixture.lock(), Wait::forever().cancelled_by(&token));
+        let waiting = thread::spawn(move || lock.acquire_with(wait).map(drop));
+        struck.wait_hit(SECOND * 10);
+        let start = Instant::now();
+        token.cancel();
+        let outcome = waiting.join().unwrap();
+        assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
+        assert!(start.elapsed() <= COMMAND + SLACK, "{:?}", start.elapsed());
+        fixture.wait_until_free();
+    }
 }
 
 #[test]

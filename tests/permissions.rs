@@ -7,16 +7,18 @@ use support::{Proxy, SECOND, Server, everything_said, is_acquire, is_release, lo
 
 const SECRET: &str = "correcthorsebatterystaple";
 
-/// The permissions that the README names for locks.
-const LEAST: [&str; 8] = [
-    "+evalsha", "+eval", "+get", "+set", "+del", "+pttl", "+pexpire", "+time",
-];
+/// What the README's `ACL SETUSER` says that a user needs, as far as it begins with `sign`.
+fn least(sign: char) -> Vec<&'static str> {
+    let (_, rest) = include_str!("../README.md")
+        .split_once("redis-cli ACL SETUSER app reset on ")
+        .unwrap();
+    let (command, _) = rest.split_once("```").unwrap();
+    let words = command.split_whitespace().map(|word| word.trim_matches('\''));
+    words.filter(|word| word.starts_with(sign)).collect()
+}
 
-/// And those for an audit.
+/// The permissions that an audit needs.
 const AUDIT: [&str; 3] = ["+scan", "+pttl", "+type"];
-
-/// The keys that the README names.
-const KEYS: [&str; 2] = ["~lock:*", "~{lock:*}:redlatch:*"];
 
 /// A server with a proxy before it that lets in a user with few permissions.
 struct Fixture {
@@ -42,7 +44,11 @@ impl Fixture {
 }
 
 fn all_but(lacking: &str) -> Vec<&'static str> {
-    LEAST.into_iter().filter(|permission| *permission != lacking).collect()
+    let mut rest = least('+');
+    let before = rest.len();
+    rest.retain(|permission| *permission != lacking);
+    assert_eq!(rest.len(), before - 1, "{lacking} is not among the least permissions");
+    rest
 }
 
 /// Asserts that an error names what is missing, and gives no secret away.
@@ -57,7 +63,7 @@ fn assert_names(error: &Error, missing: &str) {
 #[test]
 fn the_least_permissions_suffice() {
     let fixture = Fixture::new();
-    let client = fixture.client(&LEAST, &KEYS);
+    let client = fixture.client(&least('+'), &least('~'));
     let lock = client.lock("x").lease(SECOND);
     let guard = lock.acquire().unwrap();
     assert!(lock.try_acquire().unwrap().is_none());
@@ -77,11 +83,11 @@ fn the_least_permissions_suffice() {
 fn an_audit_needs_its_own_permissions_and_names_the_missing_one() {
     let fixture = Fixture::new();
     fixture.server.run("SET lock:eternal token");
-    let client = fixture.client(&AUDIT, &KEYS[..1]);
+    let client = fixture.client(&AUDIT, &["~lock:*"]);
     assert_eq!(client.audit("lock:*").unwrap().map(Result::unwrap).count(), 1);
     for lacking in AUDIT {
         let rest: Vec<_> = AUDIT.into_iter().filter(|permission| *permission != lacking).collect();
-        let client = fixture.client(&rest, &KEYS[..1]);
+        let client = fixture.client(&rest, &["~lock:*"]);
         let mut audit = client.audit("lock:*").unwrap();
         let error = audit.next().unwrap().unwrap_err();
         assert!(matches!(error, Error::Server(_)), "{error:?}");
@@ -95,10 +101,14 @@ fn a_missing_permission_to_acquire_is_named_at_once_and_changes_nothing() {
     let fixture = Fixture::new();
     let counter = "{lock:x}:redlatch:fencing:lock:x";
     let commands =
-        ["+evalsha", "+eval", "+get", "+set", "+time"].map(|command| (all_but(command), &KEYS[..], &command[1..]));
-    let keys = [(&KEYS[1..], "lock:x"), (&KEYS[..1], counter)].map(|(keys, missing)| (LEAST.to_vec(), keys, missing));
+        ["+evalsha", "+eval", "+get", "+set", "+time"].map(|command| (all_but(command), least('~'), &command[1..]));
+    let keys = [("~lock:*", "lock:x"), ("~{lock:*}:redlatch:*", counter)].map(|(lacking, missing)| {
+        let mut rest = least('~');
+        rest.retain(|key| *key != lacking);
+        (least('+'), rest, missing)
+    });
     for (permissions, keys, missing) in commands.into_iter().chain(keys) {
-        let lock = fixture.client(&permissions, keys).lock("x");
+        let lock = fixture.client(&permissions, &keys).lock("x");
         // EVAL is for a server that does not know the script.
         fixture.server.run("SCRIPT FLUSH");
         for wait in [Wait::forever(), Wait::at_most(SECOND * 60), Wait::none()] {
@@ -116,7 +126,7 @@ fn a_missing_permission_to_acquire_is_named_at_once_and_changes_nothing() {
 #[test]
 fn what_was_not_permitted_at_all_leaves_nothing_to_clean_up() {
     let fixture = Fixture::new();
-    let client = fixture.client(&all_but("+evalsha"), &KEYS);
+    let client = fixture.client(&all_but("+evalsha"), &least('~'));
     let releases = fixture.proxy.on(is_release).watch();
     for _ in 0..10 {
         client.lock("x").try_acquire().unwrap_err();
@@ -129,7 +139,7 @@ fn what_was_not_permitted_at_all_leaves_nothing_to_clean_up() {
 #[test]
 fn a_missing_permission_to_delete_is_named_by_the_unconfirmed_release() {
     let fixture = Fixture::new();
-    let client = fixture.client(&all_but("+del"), &KEYS);
+    let client = fixture.client(&all_but("+del"), &least('~'));
     let guard = client.timed_lock("x", SECOND * 2).acquire().unwrap();
     let error = guard.release().unwrap_err();
     assert!(matches!(error, Error::Unconfirmed(_)), "{error:?}");
@@ -143,7 +153,7 @@ fn a_missing_permission_to_delete_is_named_by_the_unconfirmed_release() {
 fn a_missing_permission_to_renew_is_named_as_the_cause_of_the_loss() {
     let fixture = Fixture::new();
     for lacking in ["+pttl", "+pexpire"] {
-        let client = fixture.client(&all_but(lacking), &KEYS);
+        let client = fixture.client(&all_but(lacking), &least('~'));
         let guard = client.lock("x").lease(SECOND).acquire().unwrap();
         assert!(guard.wait_lost(SECOND * 10));
         let error = guard.release().unwrap_err();
@@ -157,7 +167,7 @@ fn a_missing_permission_to_look_or_to_see_who_is_there_is_named() {
     let fixture = Fixture::new();
     fixture.server.run("SET lock:x another PX 60000");
     for lacking in ["+get", "+pttl"] {
-        let lock = fixture.client(&all_but(lacking), &KEYS).lock("x");
+        let lock = fixture.client(&all_but(lacking), &least('~')).lock("x");
         for error in [
             lock.inspect().unwrap_err(),
             lock.force_release().unwrap_err(),

@@ -26,8 +26,8 @@ impl Doubt {
         }
     }
 
-    /// Takes in an attempt that was granted, but too late to be used.
-    pub(crate) fn add_late_grant(&mut self) {
+    /// Takes in an attempt that was granted, but is not used: it came too late.
+    pub(crate) fn add_unused_grant(&mut self) {
         self.may_stand = true;
     }
 

@@ -1,0 +1,150 @@
+//! Ending waits from elsewhere.
+
+use std::{
+    fmt,
+    panic::{RefUnwindSafe, UnwindSafe},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use crate::{bell::Bell, fork::ProcessBound, sync::Mutex};
+
+/// A switch that ends waits, from any thread: pass it to [`Wait::cancelled_by`](crate::Wait::cancelled_by).
+///
+/// Its clones are the same switch. One token may end many waits, those that begin later included; there is no way back.
+/// It takes mutexes, so a signal handler must not call it. After a `fork()` make a new one in the child: a token of the
+/// parent's works there only with delay.
+///
+/// ```
+/// # let client = redlatch::Client::open("memory://")?;
+/// use redlatch::{CancelToken, Error, Wait};
+///
+/// let lock = client.lock("item:42");
+/// let guard = lock.acquire()?;
+/// let stop = CancelToken::new();
+/// std::thread::scope(|scope| {
+///     let waiter = scope.spawn(|| lock.acquire_with(Wait::forever().cancelled_by(&stop)).map(drop));
+///     stop.cancel();
+///     assert!(matches!(waiter.join().unwrap(), Err(Error::Cancelled)));
+/// });
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone, Default)]
+pub struct CancelToken {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    cancelled: AtomicBool,
+    /// Those of the waits that are under way.
+    bells: ProcessBound<Mutex<Vec<Arc<Bell>>>>,
+}
+
+impl Default for Shared {
+    fn default() -> Self {
+        Self {
+            cancelled: AtomicBool::new(false),
+            bells: ProcessBound::new(Mutex::default()),
+        }
+    }
+}
+
+impl CancelToken {
+    /// Makes a token that is not cancelled.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends all waits that this token was passed to, now and later. Does not wait for them to return.
+    pub fn cancel(&self) {
+        // Before the bells: a wait that is not among them yet looks at this once it is.
+        self.shared.cancelled.store(true, Ordering::SeqCst);
+        if let Ok(bells) = self.shared.bells.get() {
+            bells.lock().iter().for_each(|bell| bell.ring());
+        }
+    }
+
+    /// Tells whether [`cancel`](Self::cancel) was called.
+    pub fn is_cancelled(&self) -> bool {
+        self.shared.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Has `bell` rung when the token is cancelled, or at once if it is, until what this returns is dropped.
+    pub(crate) fn ring(&self, bell: &Arc<Bell>) -> Ringing {
+        if let Ok(bells) = self.shared.bells.get() {
+            bells.lock().push(bell.clone());
+        }
+        if self.is_cancelled() {
+            bell.ring();
+        }
+        Ringing {
+            token: self.clone(),
+            bell: bell.clone(),
+        }
+    }
+}
+
+/// A bell that a token rings.
+pub(crate) struct Ringing {
+    token: CancelToken,
+    bell: Arc<Bell>,
+}
+
+impl Drop for Ringing {
+    fn drop(&mut self) {
+        if let Ok(bells) = self.token.shared.bells.get() {
+            bells.lock().retain(|bell| !Arc::ptr_eq(bell, &self.bell));
+        }
+    }
+}
+
+// No user code runs while anything inside is half changed, so a panic in it leaves nothing broken.
+impl UnwindSafe for CancelToken {}
+impl RefUnwindSafe for CancelToken {}
+
+impl fmt::Debug for CancelToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelToken")
+            .field("is_cancelled", &self.is_cancelled())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{thread, time::Duration};
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn it_wakes_those_that_wait_and_those_that_come_later() {
+        let token = CancelToken::new();
+        let bells: [Arc<Bell>; 3] = Default::default();
+        thread::scope(|scope| {
+            for bell in &bells[..2] {
+                scope.spawn(|| {
+                    let _ringing = token.ring(bell);
+                    bell.wait(LONG);
+                });
+            }
+            token.clone().cancel();
+        });
+        let _ringing = token.ring(&bells[2]);
+        bells[2].wait(LONG);
+    }
+
+    #[test]
+    fn it_lets_go_of_what_no_longer_waits() {
+        let token = CancelToken::new();
+        let (gone, waiting) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
+        let _ringing = token.ring(&waiting);
+        drop(token.ring(&gone));
+        token.cancel();
+        assert!(waiting.is_rung() && !gone.is_rung());
+        assert_eq!(Arc::strong_count(&gone), 1);
+    }
+}
