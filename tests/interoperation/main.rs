@@ -19,8 +19,8 @@ use std::{
 
 use libtest_mimic::{Arguments, Trial};
 use redlatch::{Client, Error, Expiry, Guard, Lock, LostReason};
-use support::{Proxy, SECOND, SLACK, Server, SetOnDrop, is_acquire, lost, wait_until};
-use worker::{Worker, hex};
+use support::{Proxy, SECOND, SLACK, Server, SetOnDrop, Worker, is_acquire, lost, wait_until};
+use worker::hex;
 
 /// How long anybody waits for a lock that is about to be free.
 const PATIENCE: Duration = SECOND.saturating_mul(20);
@@ -81,8 +81,8 @@ impl Corner {
 
     /// A redis-py client about to take the lock, for `timeout` seconds ("-": for ever).
     fn redis_py(&self, timeout: &str) -> Worker {
-        let mut worker = Worker::start(&self.server.url());
-        worker.lock(self.key().as_bytes(), timeout);
+        let mut worker = worker::start(&self.server.url());
+        worker::lock(&mut worker, self.key().as_bytes(), timeout);
         worker
     }
 
@@ -159,8 +159,8 @@ fn redis_pys_waiter_gets_the_lock_when_redlatch_releases(corner: &Corner) {
     let guard = corner.lock().acquire().unwrap();
     let proxy = Proxy::to(&corner.server);
     let attempts = proxy.on(|args| args[0].eq_ignore_ascii_case(b"SET")).watch();
-    let mut redis_py = Worker::start(proxy.url());
-    redis_py.lock(corner.key().as_bytes(), "30");
+    let mut redis_py = worker::start(proxy.url());
+    worker::lock(&mut redis_py, corner.key().as_bytes(), "30");
     redis_py.send(format_args!("acquire {}", PATIENCE.as_secs()));
     attempts.wait_seen(3, PATIENCE);
     assert!(!redis_py.has_answered());
@@ -353,7 +353,7 @@ fn any_bytes_name_the_same_lock(corner: &Corner) {
     let mut redis_py = corner.redis_py("30");
     for name in [&b"\0\xff\xfe \r\n%s{\"\\"[..], "näme {of} ☃".as_bytes(), &[0x80; 300]] {
         let lock = client.lock(name);
-        redis_py.lock(&[b"lock:", name].concat(), "30");
+        worker::lock(&mut redis_py, &[b"lock:", name].concat(), "30");
         let guard = lock.acquire().unwrap();
         assert_eq!(redis_py.ask("acquire 0"), "False");
         guard.release().unwrap();

@@ -10,8 +10,7 @@ use std::{process::ExitCode, sync::Arc, thread, time::Instant};
 
 use libtest_mimic::{Arguments, Trial};
 use redlatch::{Client, Lock};
-use support::{SECOND, SLACK, Server};
-use worker::Worker;
+use support::{SECOND, SLACK, Server, Worker};
 
 fn main() -> ExitCode {
     if let Some(url) = worker::url() {
@@ -52,7 +51,7 @@ impl Corner {
     }
 
     fn worker(&self) -> Worker {
-        Worker::start(&self.server.url())
+        worker::start(&self.server.url())
     }
 
     fn lock(&self) -> Lock {
@@ -68,12 +67,12 @@ fn a_killed_holder_frees_the_lock_within_one_lease(corner: &Corner) {
     let lease = SECOND * 2;
     let mut worker = corner.worker();
     let start = Instant::now();
-    let fencing_token = worker.acquire(corner.name, lease);
+    let fencing_token = worker::acquire(&mut worker, corner.name, lease);
     // Long enough for a renewal.
     thread::sleep(lease / 2);
     assert!(corner.lock().try_acquire().unwrap().is_none());
     let killed = Instant::now();
-    worker.signal(libc::SIGKILL);
+    worker::signal(&worker, libc::SIGKILL);
     let guard = corner.lock().acquire_timeout(lease * 10).unwrap();
     assert!(killed.elapsed() <= lease + SLACK, "{:?}", killed.elapsed());
     assert!(start.elapsed() >= lease);
@@ -82,14 +81,14 @@ fn a_killed_holder_frees_the_lock_within_one_lease(corner: &Corner) {
 
 fn a_holder_stopped_beyond_its_lease_knows_at_once_that_it_lost_the_lock(corner: &Corner) {
     let mut worker = corner.worker();
-    let fencing_token = worker.acquire(corner.name, SECOND * 2);
+    let fencing_token = worker::acquire(&mut worker, corner.name, SECOND * 2);
     assert_eq!(worker.ask("is_held"), "true");
-    worker.signal(libc::SIGSTOP);
+    worker::signal(&worker, libc::SIGSTOP);
     let guard = corner.lock().acquire_timeout(SECOND * 20).unwrap();
     assert!(guard.fencing_token() > fencing_token);
     // Asked for while it is stopped, so that it is the first thing that it does.
     worker.send("is_held");
-    worker.signal(libc::SIGCONT);
+    worker::signal(&worker, libc::SIGCONT);
     assert_eq!(worker.receive(), "false");
     assert_eq!(worker.ask("release"), "lost");
     guard.check().unwrap();
@@ -100,7 +99,7 @@ fn a_holder_stopped_beyond_its_lease_knows_at_once_that_it_lost_the_lock(corner:
 fn processes_exclude_one_another_and_see_rising_tokens(corner: &Corner) {
     let mut workers: Vec<Worker> = (0..4).map(|_| corner.worker()).collect();
     for worker in &mut workers {
-        worker.send(&format!("count {} 25", corner.name));
+        worker.send(format_args!("count {} 25", corner.name));
     }
     for worker in &mut workers {
         assert_eq!(worker.receive(), "counted");
@@ -124,9 +123,9 @@ fn processes_exclude_one_another_and_see_rising_tokens(corner: &Corner) {
 fn a_forked_child_cannot_touch_its_parents_lock(corner: &Corner) {
     let lease = SECOND * 3 / 2;
     let mut worker = corner.worker();
-    worker.acquire(corner.name, lease);
+    worker::acquire(&mut worker, corner.name, lease);
     let before = corner.holder();
-    assert_eq!(worker.ask(&format!("fork {}", corner.name)), "child 0");
+    assert_eq!(worker.ask(format_args!("fork {}", corner.name)), "child 0");
     // The parent goes on as if nothing had been: its lock is held, and renewed.
     // That it stays so is seen only by letting the time pass in which the lease would have ended.
     thread::sleep(lease * 2);
@@ -138,12 +137,15 @@ fn a_forked_child_cannot_touch_its_parents_lock(corner: &Corner) {
 
 fn a_forked_child_of_a_busy_parent_never_hangs(corner: &Corner) {
     let mut worker = corner.worker();
-    assert_eq!(worker.ask(&format!("fork-busily {} 40", corner.name)), "children 40");
+    assert_eq!(
+        worker.ask(format_args!("fork-busily {} 40", corner.name)),
+        "children 40"
+    );
 }
 
 fn a_clients_threads_end_with_its_last_handle(corner: &Corner) {
     if cfg!(target_os = "linux") {
         let mut worker = corner.worker();
-        assert_eq!(worker.ask(&format!("threads {}", corner.name)), "ended");
+        assert_eq!(worker.ask(format_args!("threads {}", corner.name)), "ended");
     }
 }

@@ -1,9 +1,8 @@
 //! A process that holds locks: this program again, told what to do line by line.
 
 use std::{
-    env, fs,
-    io::{self, BufRead, BufReader, Write},
-    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    env, fs, io,
+    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -11,7 +10,7 @@ use std::{
 
 use redlatch::{Client, Error, Guard, Wait};
 
-use crate::support::{SECOND, SetOnDrop, millis, wait_until};
+use crate::support::{SECOND, SetOnDrop, Worker, millis, wait_until};
 
 /// Names the server to a program that is to be a worker.
 const URL: &str = "REDLATCH_WORKER_URL";
@@ -19,65 +18,20 @@ const URL: &str = "REDLATCH_WORKER_URL";
 /// How long anything in a forked child may take before it counts as hanging.
 const CHILD: Duration = SECOND.saturating_mul(20);
 
-/// The test's end of a worker.
-pub struct Worker {
-    process: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
+/// Starts a worker on the server at `url`.
+pub fn start(url: &str) -> Worker {
+    Worker::start(Command::new(env::current_exe().unwrap()).env(URL, url))
 }
 
-impl Worker {
-    pub fn start(url: &str) -> Self {
-        let mut process = Command::new(env::current_exe().unwrap())
-            .env(URL, url)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let orders = process.stdin.take().unwrap();
-        let answers = BufReader::new(process.stdout.take().unwrap());
-        Self {
-            process,
-            orders,
-            answers,
-        }
-    }
-
-    pub fn send(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").unwrap();
-    }
-
-    pub fn receive(&mut self) -> String {
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer).unwrap();
-        assert!(answer.ends_with('\n'), "the worker died: {answer:?}");
-        answer.trim_end().to_owned()
-    }
-
-    pub fn ask(&mut self, order: &str) -> String {
-        self.send(order);
-        self.receive()
-    }
-
-    /// Has the worker take the lock; returns its fencing token.
-    pub fn acquire(&mut self, name: &str, lease: Duration) -> u64 {
-        self.ask(&format!("acquire {name} {}", lease.as_millis()))
-            .parse()
-            .unwrap()
-    }
-
-    pub fn signal(&self, signal: i32) {
-        // SAFETY: kill() takes two numbers; the process is our child and not yet waited for.
-        assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
-    }
+/// Has the worker take the lock; returns its fencing token.
+pub fn acquire(worker: &mut Worker, name: &str, lease: Duration) -> u64 {
+    let answer = worker.ask(format_args!("acquire {name} {}", lease.as_millis()));
+    answer.parse().unwrap()
 }
 
-impl Drop for Worker {
-    fn drop(&mut self) {
-        // It may have been killed already, or be stopped.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
+pub fn signal(worker: &Worker, signal: i32) {
+    // SAFETY: kill() takes two numbers; the process is our child and not yet waited for.
+    assert_eq!(unsafe { libc::kill(worker.pid() as i32, signal) }, 0);
 }
 
 /// The server to work on, if this process is a worker.

@@ -14,6 +14,7 @@ mod port;
 mod proxy;
 mod server;
 mod time;
+mod worker;
 
 pub use errors::{chain, everything_said, lost};
 pub use flag::SetOnDrop;
@@ -21,3 +22,4 @@ pub use long::long_run;
 pub use proxy::{Fault, FaultHandle, Proxy, is_acquire, is_inspect, is_release, is_renew};
 pub use server::{Server, shared};
 pub use time::{SECOND, SLACK, millis, wait_until};
+pub use worker::Worker;

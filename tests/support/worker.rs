@@ -1,0 +1,76 @@
+use std::fmt;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+
+use super::time::SECOND;
+
+/// How long a worker may take to answer, whatever it was told to do.
+const PATIENCE: std::time::Duration = SECOND.saturating_mul(60);
+
+/// A process that is told what to do line by line, and answers each order by one line. It is killed on drop.
+pub struct Worker {
+    process: Child,
+    orders: ChildStdin,
+    answers: Receiver<String>,
+}
+
+impl Worker {
+    pub fn start(command: &mut Command) -> Self {
+        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut process = spawned.unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
+        let orders = process.stdin.take().expect("a piped stdin");
+        let lines = BufReader::new(process.stdout.take().expect("a piped stdout")).lines();
+        let (sender, answers) = mpsc::channel();
+        // Reads on a thread of its own, so that waiting for an answer has a bound. It ends with the pipe, which a
+        // child of the worker may hold open longer.
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        Self {
+            process,
+            orders,
+            answers,
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    #[track_caller]
+    pub fn send(&mut self, order: impl fmt::Display) {
+        // If it has died, its answer will be missed, and the message for that says more.
+        let _ = writeln!(self.orders, "{order}");
+    }
+
+    #[track_caller]
+    pub fn receive(&mut self) -> String {
+        self.answers.recv_timeout(PATIENCE).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => panic!("the worker did not answer within {PATIENCE:?}"),
+            RecvTimeoutError::Disconnected => panic!("the worker died; its own message is above"),
+        })
+    }
+
+    /// Whether an answer has come that was not received yet.
+    pub fn has_answered(&mut self) -> bool {
+        self.answers.try_recv().is_ok()
+    }
+
+    #[track_caller]
+    pub fn ask(&mut self, order: impl fmt::Display) -> String {
+        self.send(order);
+        self.receive()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // It may have been killed already, or be stopped.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
