@@ -1,27 +1,21 @@
 //! Looking for locks that nobody will ever free.
 
-use std::{fmt, iter::FusedIterator, sync::Arc, vec};
+use std::{fmt, iter::FusedIterator, vec};
 
-use crate::{Client, Error, store::Cursor};
+use crate::{Client, Error, store::Auditor};
 
 /// The keys that look like locks without expiry, found while it is iterated. Made by [`Client::audit`].
 ///
 /// A key that is there from beginning to end is found; one that comes or goes meanwhile may be missed. While the server
-/// grows or shrinks its table a key can come twice, and after a connection broke the audit begins anew, since the server
-/// may have been restarted. After an error it ends.
+/// grows or shrinks its table a key can come twice. If the connection breaks, the audit begins anew, unless it can tell
+/// that the server is the same as before, for which its user needs the permission `+info`. After an error it ends.
 #[must_use = "an audit looks at nothing until it is iterated"]
 pub struct Audit {
     client: Client,
-    pattern: Arc<[u8]>,
+    /// `None` when it has ended.
+    auditor: Option<Box<dyn Auditor>>,
     /// What is left of the last page.
     page: vec::IntoIter<Finding>,
-    next: Next,
-}
-
-#[derive(Clone, Copy)]
-enum Next {
-    Page(Option<Cursor>),
-    End,
 }
 
 /// A key that looks like a lock and has no TTL: if its holder has crashed, it stays taken for ever.
@@ -51,23 +45,30 @@ impl Audit {
                 "an empty pattern matches no key: `lock:*` matches those that begin with `lock:`",
             ));
         }
+        let auditor = client.core()?.store.auditor(pattern);
         Ok(Self {
             client,
-            pattern: pattern.into(),
+            auditor: Some(auditor),
             page: Vec::new().into_iter(),
-            next: Next::Page(None),
         })
     }
 
-    fn turn_page(&mut self, from: Option<Cursor>) -> Result<(), Error> {
-        let core = self.client.core()?;
-        let (page, _) = core.ask(core.command_timeout, |timeout| {
-            core.store.audit(&self.pattern, from, timeout)
-        });
-        let page = page?;
-        self.page = page.findings.into_iter();
-        self.next = page.next.map_or(Next::End, |cursor| Next::Page(Some(cursor)));
-        Ok(())
+    /// Goes on to the next page; `None` if there is none.
+    fn turn_page(&mut self) -> Option<Result<(), Error>> {
+        // Not put back after an error or the last page: that is the end.
+        let mut auditor = self.auditor.take()?;
+        let core = match self.client.core() {
+            Ok(core) => core,
+            Err(error) => return Some(Err(error)),
+        };
+        match core.ask(core.command_timeout, |timeout, _| auditor.next_page(timeout)) {
+            Ok(page) => {
+                self.page = page?.into_iter();
+                self.auditor = Some(auditor);
+                Some(Ok(()))
+            }
+            Err(failure) => Some(Err(failure.into())),
+        }
     }
 }
 
@@ -80,12 +81,7 @@ impl Iterator for Audit {
             if let Some(finding) = self.page.next() {
                 return Some(Ok(finding));
             }
-            let Next::Page(from) = self.next else {
-                return None;
-            };
-            // An error is the end.
-            self.next = Next::End;
-            if let Err(error) = self.turn_page(from) {
+            if let Err(error) = self.turn_page()? {
                 return Some(Err(error));
             }
         }
@@ -96,9 +92,7 @@ impl FusedIterator for Audit {}
 
 impl fmt::Debug for Audit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Audit")
-            .field("pattern", &self.pattern.escape_ascii().to_string())
-            .finish_non_exhaustive()
+        f.debug_struct("Audit").finish_non_exhaustive()
     }
 }
 

@@ -117,6 +117,7 @@ impl ClientBuilder {
                 &self.url,
                 self.pool_size,
                 self.connect_timeout,
+                self.command_timeout,
             )?)),
             "rediss" | "valkeys" | "redis-sentinel" | "redis-cluster" | "redlock" => Err(Error::Unsupported(format!(
                 "this version cannot open `{scheme}://` URLs"

@@ -87,13 +87,12 @@ impl Client {
     ///
     /// The pattern is a glob over whole keys as `SCAN` takes it, such as `lock:*`; prefixes are not put before it. The
     /// result is an iterator that asks page by page as it goes (`SCAN`, `PTTL`, `TYPE`; some 1000 keys in at most one
-    /// command timeout), so it holds up neither the server nor anything in memory. No I/O before its first step.
+    /// command timeout, on a connection of its own), so it holds up neither the server nor anything in memory. No I/O before its first step.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for an empty pattern, [`Error::Forked`] in a forked child.
     pub fn audit(&self, pattern: impl AsRef<[u8]>) -> Result<Audit, Error> {
-        self.core()?;
         Audit::new(self.clone(), pattern.as_ref())
     }
 
@@ -103,19 +102,19 @@ impl Client {
 }
 
 impl Core {
-    /// Makes a request within `budget`, and once more if the connection broke or stayed silent under it. Also tells
-    /// whether it was made twice.
+    /// Makes a request within `budget`, and once more if the connection broke or stayed silent under it. The request is
+    /// told how long it may take, and whether it is the repetition.
     pub(crate) fn ask<T>(
         &self,
         budget: Duration,
-        mut request: impl FnMut(Duration) -> Result<T, Failure>,
-    ) -> (Result<T, Failure>, bool) {
+        mut request: impl FnMut(Duration, bool) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
         let end = self.clock.now() + budget;
-        let first = request(self.command_timeout);
+        let first = request(self.command_timeout, false);
         let left = self.clock.now().until(end).min(self.command_timeout);
         match first {
-            Err(failure) if failure.is_unanswered() && !left.is_zero() => (request(left), true),
-            answer => (answer, false),
+            Err(failure) if failure.is_unanswered() && !left.is_zero() => request(left, true),
+            answer => answer,
         }
     }
 }

@@ -199,7 +199,7 @@ impl Held {
         let lease = &self.lease;
         lease.will_ask(length);
         let mut sent = self.core.clock.now();
-        let (answer, _) = self.core.ask(self.core.command_timeout, |timeout| {
+        let answer = self.core.ask(self.core.command_timeout, |timeout, _| {
             sent = self.core.clock.now();
             self.core.store.renew(&lease.hold, length, timeout)
         });
@@ -217,13 +217,16 @@ impl Held {
         core.keeper.unwatch(&self.ticket);
         // If the server has said that the lease is gone, there is nothing to release.
         let gone = |lost: &Lost| matches!(lost.reason, LostReason::Deleted | LostReason::Taken);
-        let asked = (!held_so_far.as_ref().is_err_and(gone))
-            .then(|| core.ask(budget, |timeout| core.store.release(&lease.hold, timeout)));
-        let unanswered = matches!(asked, Some((Err(_), _)));
+        let asked = (!held_so_far.as_ref().is_err_and(gone)).then(|| {
+            core.ask(budget, |timeout, repeated| {
+                core.store.release(&lease.hold, lease.fencing_token, repeated, timeout)
+            })
+        });
+        let unanswered = matches!(asked, Some(Err(_)));
         if unanswered || self.doubt.may_still_run(core.clock.now()) {
             core.keeper.clean_up(&lease.hold, self.doubt, lease.longest_asked());
         }
-        let outcome = asked.map_or(Ok(()), |(answer, repeated)| self.outcome(answer, repeated));
+        let outcome = asked.map_or(Ok(()), |answer| self.outcome(answer));
         core.keeper.report(lease);
         lease.forget_callback();
         held_so_far?;
@@ -231,7 +234,7 @@ impl Held {
     }
 
     /// What the answer to a release means for a lease that was held until then.
-    fn outcome(&self, answer: Result<Found, Failure>, repeated: bool) -> Result<(), Error> {
+    fn outcome(&self, answer: Result<Found, Failure>) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
         let found = answer.map_err(|failure| match Error::from(failure) {
             unconfirmed @ Error::Unconfirmed(_) => unconfirmed,
@@ -244,11 +247,6 @@ impl Held {
             // It may have expired on the way, or have been gone before: nobody can tell any more.
             Err(Error::Unconfirmed(because(
                 "the lease ran out before the server answered",
-            )))
-        } else if repeated {
-            // The first request has not released it, or its mark is lost: with the data, or by later releases.
-            Err(Error::Unconfirmed(because(
-                "the lock was gone when the release was repeated, its first answer lost",
             )))
         } else {
             Err(Error::Lost(lease.found_lost(reason)))

@@ -124,7 +124,7 @@ impl Lock {
     ///
     /// - [`Error::InvalidArgument`] for a name or setting that cannot work, [`Error::Forked`] in a forked child,
     ///   [`Error::Thread`]: nothing was sent.
-    /// - [`Error::Connection`] at once if the server cannot be reached. Once it has answered, or while it is merely
+    /// - [`Error::Connection`] at once if the server cannot be reached. Once it has answered, or taken a request and been
     ///   silent, outages are ridden out.
     /// - [`Error::Timeout`] when the wait is over, with the last failure met meanwhile.
     /// - [`Error::Unconfirmed`] if the attempt of a [`Wait::none`] got no answer, if the server hung up on the first
@@ -206,8 +206,7 @@ impl Lock {
     pub fn inspect(&self) -> Result<Inspection, Error> {
         let core = self.client.core()?;
         let key = core.keyspace.lock(&self.name)?;
-        let (seen, _) = core.ask(core.command_timeout, |timeout| core.store.inspect(&key, timeout));
-        Ok(seen?)
+        Ok(core.ask(core.command_timeout, |timeout, _| core.store.inspect(&key, timeout))?)
     }
 
     /// Throws out whoever holds the lock, of redlatch or not; tells whether somebody held it. Two round trips, at most
@@ -236,9 +235,8 @@ impl Lock {
                 key: key.clone(),
                 token: Token::found(&holder.token),
             };
-            let (answer, _) = core.ask(core.command_timeout * 2, |timeout| core.store.evict(&hold, timeout));
-            // Whatever was found there: it is not, or no longer, the holder that was seen.
-            answer?;
+            // Whatever is found there: it is not, or no longer, the holder that was seen.
+            core.ask(core.command_timeout * 2, |timeout, _| core.store.evict(&hold, timeout))?;
         }
         Ok(!seen.is_free())
     }

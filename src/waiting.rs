@@ -152,14 +152,14 @@ impl Contact {
     }
 
     fn consequence_of(&mut self, failure: &Failure) -> Consequence {
+        // A server that takes a request and is silent is there.
+        self.begun |= matches!(failure, Failure::Unready(_) | Failure::Silent(_));
         // A connection that had died while it was idle says nothing about the server.
         if failure.is_unanswered() && !self.repeated {
             self.repeated = true;
             return Consequence::AskAgain;
         }
         self.repeated = false;
-        // A server that is silent is there, and so is one that has all connections busy.
-        self.begun |= matches!(failure, Failure::Unready(_) | Failure::Silent(_) | Failure::NoneFree(_));
         // No wait has begun with a server that cannot be reached, or that hangs up whenever it is spoken to.
         let stranger = matches!(failure, Failure::Unreachable(_) | Failure::Cut(_)) && !self.begun;
         if stranger || !failure.passes() {

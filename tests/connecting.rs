@@ -19,6 +19,8 @@ use std::{
     time::Instant,
 };
 
+use tempfile::TempDir;
+
 use redlatch::{Client, Error};
 use support::{Fault, Proxy, SECOND, SLACK, Server, SetOnDrop, chain, everything_said, is_acquire, millis, wait_until};
 
@@ -277,17 +279,42 @@ fn a_storm_of_signals_breaks_nothing_off() {
     });
 }
 
+/// A Unix socket where connecting blocks.
+struct FullBacklog {
+    dir: TempDir,
+    _listener: UnixListener,
+    _first: UnixStream,
+}
+
+impl FullBacklog {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("full.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        // SAFETY: listen() takes two numbers; the descriptor is open. It makes the backlog as short as can be.
+        assert_eq!(unsafe { libc::listen(listener.as_raw_fd(), 0) }, 0);
+        let first = UnixStream::connect(&path).unwrap();
+        Self {
+            dir,
+            _listener: listener,
+            _first: first,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("unix://{}", self.dir.path().join("full.sock").display())
+    }
+}
+
 #[test]
 fn a_unix_socket_with_a_full_backlog_costs_one_timeout() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("full.sock");
-    let full = UnixListener::bind(&path).unwrap();
-    // SAFETY: listen() takes two numbers; the descriptor is open. It makes the backlog as short as can be.
-    assert_eq!(unsafe { libc::listen(full.as_raw_fd(), 0) }, 0);
-    let _first = UnixStream::connect(&path).unwrap();
+    let full = FullBacklog::new();
     let timeout = millis(300);
-    let url = format!("unix://{}", path.display());
-    let client = Client::builder().url(url).command_timeout(timeout).build().unwrap();
+    let client = Client::builder()
+        .url(full.url())
+        .command_timeout(timeout)
+        .build()
+        .unwrap();
     let start = Instant::now();
     let error = client.lock("x").try_acquire().unwrap_err();
     assert!(matches!(error, Error::Connection(_)), "{error:?}");
@@ -424,6 +451,12 @@ fn a_server_that_repeats_the_password_in_its_refusal_gives_nothing_away() {
     let error = Client::open(url).unwrap().lock("x").acquire().unwrap_err();
     assert!(matches!(error, Error::Server(_)), "{error:?}");
     assert!(!everything_said(&error).contains(SECRET), "{}", everything_said(&error));
+
+    // A greeting that looks like the answer to AUTH makes the answer to AUTH look like that to the request.
+    let greets = answering(b"+OK\r\n-ERR unknown command 'AUTH', with args: 'correcthorsebatterystaple'\r\n");
+    let url = format!("redis://:{SECRET}@{greets}/");
+    let error = Client::open(url).unwrap().lock("x").try_acquire().unwrap_err();
+    assert!(!everything_said(&error).contains(SECRET), "{}", everything_said(&error));
 }
 
 #[test]
@@ -518,6 +551,25 @@ fn a_full_pool_is_no_outage_and_lets_holders_pass() {
                 Ok(()) | Err(Error::Timeout { .. }) => {}
                 Err(error) => panic!("{error:?}"),
             }
+        }
+    });
+}
+
+#[test]
+fn a_full_pool_does_not_make_a_server_that_never_answered_look_alive() {
+    let full = FullBacklog::new();
+    let client = Client::builder()
+        .url(full.url())
+        .pool_size(1)
+        .connect_timeout(millis(300))
+        .command_timeout(millis(400))
+        .build()
+        .unwrap();
+    thread::scope(|scope| {
+        let waits = [(); 4].map(|()| scope.spawn(|| client.lock("x").acquire()));
+        for wait in waits {
+            let error = wait.join().unwrap().unwrap_err();
+            assert!(matches!(error, Error::Connection(_)), "{error:?}");
         }
     });
 }

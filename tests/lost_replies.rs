@@ -230,17 +230,55 @@ fn a_release_that_lost_its_reply_while_another_took_the_lock_has_succeeded() {
 }
 
 #[test]
-fn a_repeated_release_of_a_lock_that_was_gone_before_is_unconfirmed() {
+fn a_repeated_release_tells_that_the_lock_was_gone_before() {
     for fault in [Fault::CutAfter, Fault::CutBefore, Fault::SwallowReply] {
-        for taken in [false, true] {
+        for (taken, reason) in [(false, LostReason::Deleted), (true, LostReason::Taken)] {
             let fixture = Fixture::new(&format!("release-gone-{fault:?}-{taken}"));
-            let guard = fixture.lock().acquire().unwrap();
+            let (sender, losses) = mpsc::channel();
+            let lock = fixture.lock().on_lost(move |lost| sender.send(lost.reason).unwrap());
+            let guard = lock.acquire().unwrap();
             assert!(fixture.rival().force_release().unwrap());
             let next = taken.then(|| fixture.rival().acquire().unwrap());
-            let _struck = fixture.proxy.on(is_release).apply(fault);
-            let error = guard.release().unwrap_err();
-            assert!(matches!(error, Error::Unconfirmed(_)), "{fault:?}: {error:?}");
+            let struck = fixture.proxy.on(is_release).apply(fault);
+            assert_eq!(lost(guard.release().unwrap_err()), reason, "{fault:?}");
+            assert_eq!(losses.recv_timeout(SECOND * 10).unwrap(), reason);
             assert_eq!(fixture.holder().as_deref(), next.as_ref().map(|next| next.token()));
+            drop((struck, next));
+
+            let _struck = fixture.proxy.on(is_release).apply(fault);
+            let outcome = lock.with_lock(|| fixture.rival().force_release().unwrap());
+            assert_eq!(lost(outcome.unwrap_err()), LostReason::Deleted, "{fault:?}");
+        }
+    }
+}
+
+#[test]
+fn a_repeated_release_that_others_have_covered_is_unconfirmed() {
+    for fault in [Fault::CutAfter, Fault::CutBefore] {
+        for released in [true, false] {
+            let fixture = Fixture::new(&format!("release-covered-{fault:?}-{released}"));
+            let guard = fixture.lock().acquire().unwrap();
+            if !released {
+                assert!(fixture.rival().force_release().unwrap());
+            }
+            // The repetition has to wait until another one has taken and released the lock.
+            let _struck = fixture.proxy.on(is_release).apply(fault);
+            let _held = fixture.proxy.on(is_release).nth(2).apply(Fault::HoldRequest);
+            let releasing = thread::spawn(move || guard.release());
+            wait_until("the repetition", SECOND * 10, || fixture.proxy.held() == 1);
+            if fixture.holder().is_some() {
+                // The first request did not get there: the lock is still ours.
+                fixture.proxy.release_held();
+                releasing.join().unwrap().unwrap();
+                continue;
+            }
+            fixture.rival().acquire().unwrap().release().unwrap();
+            fixture.proxy.release_held();
+            let error = releasing.join().unwrap().unwrap_err();
+            assert!(
+                matches!(error, Error::Unconfirmed(_)),
+                "{fault:?} {released}: {error:?}"
+            );
         }
     }
 }

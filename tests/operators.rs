@@ -253,6 +253,22 @@ fn an_audit_misses_nothing_when_the_server_is_restarted_with_its_data() {
 }
 
 #[test]
+fn an_audit_goes_on_when_an_idle_connection_was_cut_off() {
+    let server = Server::start();
+    let fill = redis::Script::new("for i = 1, 5000 do redis.call('SET', 'lock:' .. i, 'token') end");
+    fill.invoke::<()>(&mut server.connection()).unwrap();
+    let mut keys = Vec::new();
+    for (nth, finding) in client(&server).audit("lock:*").unwrap().enumerate() {
+        keys.push(finding.unwrap().key);
+        if nth % 200 == 0 {
+            server.run("CLIENT KILL TYPE normal SKIPME yes");
+        }
+    }
+    // It is the same server, so no key comes twice.
+    assert_eq!(keys.len(), 5_000);
+}
+
+#[test]
 fn a_server_that_is_not_there_is_told_at_once() {
     let server = Server::start();
     let client = client(&server);

@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::collections::BTreeSet;
+
 use redlatch::{Client, Error, LostReason, Wait};
 use support::{Proxy, SECOND, Server, everything_said, is_acquire, is_release, lost, millis, wait_until};
 
@@ -85,6 +87,14 @@ fn an_audit_needs_its_own_permissions_and_names_the_missing_one() {
     fixture.server.run("SET lock:eternal token");
     let client = fixture.client(&AUDIT, &["~lock:*"]);
     assert_eq!(client.audit("lock:*").unwrap().map(Result::unwrap).count(), 1);
+    // Without the permission to ask who it is, every new connection is to a stranger.
+    let fill = redis::Script::new("for i = 1, 5000 do redis.call('SET', 'lock:' .. i, 'token') end");
+    fill.invoke::<()>(&mut fixture.server.connection()).unwrap();
+    let mut audit = client.audit("lock:*").unwrap();
+    audit.next().unwrap().unwrap();
+    fixture.server.run("CLIENT KILL TYPE normal SKIPME yes");
+    let keys: BTreeSet<_> = audit.map(|finding| finding.unwrap().key).collect();
+    assert_eq!(keys.len(), 5_001);
     for lacking in AUDIT {
         let rest: Vec<_> = AUDIT.into_iter().filter(|permission| *permission != lacking).collect();
         let client = fixture.client(&rest, &["~lock:*"]);

@@ -2,7 +2,7 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use super::{Acquired, Chore, Cursor, Failure, Found, Hold, Page, Store, Token, Upkeep, because, memory::MemoryStore};
+use super::{Acquired, Auditor, Chore, Failure, Found, Hold, Store, Token, Upkeep, because, memory::MemoryStore};
 use crate::{
     Inspection,
     clock::{Clock, ManualClock, Moment},
@@ -118,21 +118,21 @@ impl Store for FakeStore {
         self.exchange(timeout, || self.memory.renew(hold, lease, timeout))?
     }
 
-    fn release(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
-        self.note("release", hold, timeout);
-        self.exchange(timeout, || self.memory.release(hold, timeout))?
+    fn release(&self, hold: &Hold, _: u64, _: bool, timeout: Duration) -> Result<Found, Failure> {
+        self.evict(hold, timeout)
     }
 
     fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
-        self.release(hold, timeout)
+        self.note("release", hold, timeout);
+        self.exchange(timeout, || self.memory.evict(hold, timeout))?
     }
 
     fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
         self.exchange(timeout, || self.memory.inspect(key, timeout))?
     }
 
-    fn audit(&self, pattern: &[u8], from: Option<Cursor>, timeout: Duration) -> Result<Page, Failure> {
-        self.exchange(timeout, || self.memory.audit(pattern, from, timeout))?
+    fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor> {
+        self.memory.auditor(pattern)
     }
 
     fn upkeep(&self) -> Box<dyn Upkeep> {

@@ -7,9 +7,9 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use super::{Acquired, Chore, Cursor, Failure, Found, Hold, Page, Store, Token, Upkeep, millis_rounded_up};
+use super::{Acquired, Auditor, Chore, Failure, Found, Hold, Store, Token, Upkeep, millis_rounded_up};
 use crate::{
-    Expiry, Holder, Inspection,
+    Expiry, Finding, Holder, Inspection,
     clock::{Clock, Moment},
     sync::Mutex,
 };
@@ -161,17 +161,17 @@ impl Store for MemoryStore {
         Ok(found)
     }
 
-    fn release(&self, hold: &Hold, _: Duration) -> Result<Found, Failure> {
+    fn release(&self, hold: &Hold, _: u64, _: bool, timeout: Duration) -> Result<Found, Failure> {
+        self.evict(hold, timeout)
+    }
+
+    fn evict(&self, hold: &Hold, _: Duration) -> Result<Found, Failure> {
         let mut state = self.state.lock();
         let found = state.find(hold, self.clock.now());
         if found == Found::Ours {
             state.grants.remove(&hold.key);
         }
         Ok(found)
-    }
-
-    fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
-        self.release(hold, timeout)
     }
 
     fn inspect(&self, key: &[u8], _: Duration) -> Result<Inspection, Failure> {
@@ -188,12 +188,8 @@ impl Store for MemoryStore {
         Ok(grant.map_or_else(Inspection::free, held))
     }
 
-    fn audit(&self, _: &[u8], _: Option<Cursor>, _: Duration) -> Result<Page, Failure> {
-        // Nothing stands here but grants, and all of them end.
-        Ok(Page {
-            findings: Vec::new(),
-            next: None,
-        })
+    fn auditor(&self, _: &[u8]) -> Box<dyn Auditor> {
+        Box::new(NothingToFind)
     }
 
     fn upkeep(&self) -> Box<dyn Upkeep> {
@@ -201,11 +197,20 @@ impl Store for MemoryStore {
     }
 }
 
+/// Nothing stands here but grants, and all of them end.
+struct NothingToFind;
+
+impl Auditor for NothingToFind {
+    fn next_page(&mut self, _: Duration) -> Result<Option<Vec<Finding>>, Failure> {
+        Ok(None)
+    }
+}
+
 impl Upkeep for MemoryStore {
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
         let perform = |chore: &Chore| match chore {
             Chore::Renew(hold, lease) => self.renew(hold, *lease, timeout),
-            Chore::Release(hold) => self.release(hold, timeout),
+            Chore::Release(hold) => self.evict(hold, timeout),
         };
         chores.iter().map(perform).collect()
     }

@@ -1,10 +1,6 @@
 //! What a grant needs from a server. Everything above this line knows no Redis.
 
-use std::{
-    fmt,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use crate::{Error, Finding, Inspection, error::Source};
 
@@ -69,18 +65,18 @@ pub(crate) trait Store: Send + Sync {
     /// Makes the key last at least `lease` from now if it is the token's; never shortens it, never creates it.
     fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure>;
 
-    /// Deletes the key if it is the token's.
-    fn release(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure>;
+    /// Deletes the key if it is the token's, whose grant drew `fencing_token`. `repeated` says that the same was asked
+    /// before, and not answered: what that request did counts as well, and it is a failure if nobody can tell.
+    fn release(&self, hold: &Hold, fencing_token: u64, repeated: bool, timeout: Duration) -> Result<Found, Failure>;
 
-    /// As [`release`](Self::release) on behalf of somebody else, so that the holder's own release finds the key gone.
+    /// Deletes the key if it is the token's, on behalf of somebody else: the holder's own release finds it gone.
     fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure>;
 
     /// Looks at `key` and what belongs to it, and changes nothing.
     fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure>;
 
-    /// Looks through some of the keys that match the glob `pattern`, from where an earlier page ended, for those that
-    /// look like locks and have no TTL.
-    fn audit(&self, pattern: &[u8], from: Option<Cursor>, timeout: Duration) -> Result<Page, Failure>;
+    /// An audit of the keys that match the glob `pattern`.
+    fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor>;
 
     /// A line of its own for the background work, so that it never waits behind the callers' requests.
     fn upkeep(&self) -> Box<dyn Upkeep>;
@@ -90,6 +86,13 @@ pub(crate) trait Store: Send + Sync {
 pub(crate) trait Upkeep: Send {
     /// Sends all of `chores` at once and returns an answer for each, in order. Blocks for at most `timeout`.
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>>;
+}
+
+/// Goes through keys for those that look like locks and have no TTL.
+pub(crate) trait Auditor: Send {
+    /// Looks through some more of the keys; `None` when it is through. Blocks for at most `timeout`; after a failure it
+    /// may be called again, for the same keys.
+    fn next_page(&mut self, timeout: Duration) -> Result<Option<Vec<Finding>>, Failure>;
 }
 
 /// One request of the background work.
@@ -120,29 +123,14 @@ pub(crate) enum Found {
     Anothers,
 }
 
-/// Where a page of an audit begins, if not at the beginning.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cursor {
-    pub(crate) at: u64,
-    pub(crate) given: Instant,
-    /// How often the audit had to begin anew.
-    pub(crate) restarts: u32,
-}
-
-/// A part of an audit.
-pub(crate) struct Page {
-    pub(crate) findings: Vec<Finding>,
-    /// Where the next one begins, if there is one.
-    pub(crate) next: Option<Cursor>,
-}
-
 /// Why there is no answer, by what is known of the request's effect.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
     /// The server could not be reached; nothing was sent.
     Unreachable(Source),
-    /// All connections were in use by other requests until the time was over; nothing was sent.
-    NoneFree(Source),
+    /// The time was over before anything could be sent: all connections were in use by other requests, or the log-in
+    /// stayed unanswered.
+    NotSent(Source),
     /// The server did not let us in (a wrong password, no such database), or does not let us make the request at all.
     /// Nothing ran.
     Denied(Source),
@@ -162,7 +150,7 @@ impl Failure {
     /// Whether the request may have taken effect, or may still do so.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
-            Failure::Unreachable(_) | Failure::NoneFree(_) | Failure::Denied(_) | Failure::KeyConflict(_) => false,
+            Failure::Unreachable(_) | Failure::NotSent(_) | Failure::Denied(_) | Failure::KeyConflict(_) => false,
             // A server error is an unknown outcome too: a script may stop at any of its calls.
             Failure::Cut(_) | Failure::Silent(_) | Failure::Unready(_) | Failure::Refused(_) => true,
         }
@@ -177,7 +165,7 @@ impl Failure {
     pub(crate) fn passes(&self) -> bool {
         match self {
             Failure::Unreachable(_)
-            | Failure::NoneFree(_)
+            | Failure::NotSent(_)
             | Failure::Cut(_)
             | Failure::Silent(_)
             | Failure::Unready(_) => true,
@@ -189,7 +177,7 @@ impl Failure {
 impl From<Failure> for Error {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Unreachable(source) | Failure::NoneFree(source) => Error::Connection(source),
+            Failure::Unreachable(source) | Failure::NotSent(source) => Error::Connection(source),
             Failure::Cut(source) | Failure::Silent(source) => Error::Unconfirmed(source),
             Failure::Denied(source) | Failure::Unready(source) | Failure::Refused(source) => Error::Server(source),
             Failure::KeyConflict(key) => Error::KeyConflict { key },

@@ -185,8 +185,8 @@ fn a_deleted_and_a_taken_key_are_told_apart() {
         fixture.lease("b", &counting(&reports)),
     );
     let _tickets = (fixture.keeper.watch(&deleted), fixture.keeper.watch(&taken));
-    fixture.store.memory.release(&deleted.hold, COMMAND).unwrap();
-    fixture.store.memory.release(&taken.hold, COMMAND).unwrap();
+    fixture.store.memory.evict(&deleted.hold, COMMAND).unwrap();
+    fixture.store.memory.evict(&taken.hold, COMMAND).unwrap();
     fixture.store.taken_by_another("b", 10 * LENGTH);
     fixture.pass(LENGTH / 2);
     assert_eq!(deleted.check().unwrap_err().reason, LostReason::Deleted);
@@ -269,7 +269,7 @@ fn what_an_attempt_may_leave_behind_is_deleted_soon_even_when_it_runs_late() {
     // The stalled server runs it now.
     fixture.store.memory.acquire(&hold, LENGTH, COMMAND).unwrap();
     fixture.pass(LENGTH / 16);
-    assert_eq!(fixture.store.memory.release(&hold, COMMAND).unwrap(), Found::Nothing);
+    assert_eq!(fixture.store.memory.evict(&hold, COMMAND).unwrap(), Found::Nothing);
 
     fixture.pass(2 * LENGTH);
     assert_eq!(fixture.keeper.shared.agenda.lock().schedule.next_due(), None);
@@ -283,7 +283,7 @@ fn a_clean_up_is_tried_once_more_when_the_client_goes() {
     fixture.keeper.clean_up(&hold, Doubt::default(), LENGTH);
     fixture.keeper.shared.round(&mut *fixture.store.upkeep());
     fixture.keeper.shared.last_round(&mut *fixture.store.upkeep());
-    assert_eq!(fixture.store.memory.release(&hold, COMMAND).unwrap(), Found::Nothing);
+    assert_eq!(fixture.store.memory.evict(&hold, COMMAND).unwrap(), Found::Nothing);
 }
 
 #[test]
@@ -302,7 +302,7 @@ fn a_panicking_callback_costs_only_itself() {
         .map(|lease| fixture.keeper.watch(lease))
         .collect();
     for lease in &leases {
-        fixture.store.memory.release(&lease.hold, COMMAND).unwrap();
+        fixture.store.memory.evict(&lease.hold, COMMAND).unwrap();
     }
     fixture.pass(3 * LENGTH);
     fixture.keeper.shared.reporter.close(COMMAND);

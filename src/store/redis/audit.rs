@@ -1,13 +1,19 @@
 //! Looking through the server's keys for locks without a TTL.
 
-use std::time::Instant;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use redis::{Cmd, Value};
 
-use super::{connection::Connection, reply};
+use super::{
+    connection::{Connection, Opener},
+    reply,
+};
 use crate::{
     DataType, Finding,
-    store::{Cursor, Failure, Page, because},
+    store::{Auditor, Failure, because},
 };
 
 /// How many keys the server looks at in one go, roughly: a fraction of a millisecond's work.
@@ -16,63 +22,108 @@ const KEYS_A_PAGE: u32 = 1000;
 /// How often an audit begins anew before it gives up.
 const MOST_RESTARTS: u32 = 10;
 
-/// Looks through a page of the keys: at their names, then at the TTL of those that match, then at the type of those
-/// without one. No key is read.
-pub(super) fn page(
-    connection: &mut Connection,
-    pattern: &[u8],
-    from: Option<Cursor>,
-    deadline: Instant,
-) -> Result<Page, Failure> {
-    let (at, restarts) = match from {
-        None => (0, 0),
-        // A cursor means something only to the server that gave it. Behind a connection that was opened later there may
-        // be another one, such as this one restarted.
-        Some(cursor) if connection.connect(deadline)? > cursor.given => (0, cursor.restarts + 1),
-        Some(cursor) => (cursor.at, cursor.restarts),
-    };
-    if restarts > MOST_RESTARTS {
-        return Err(Failure::Cut(because("the server went away again and again")));
-    }
-    let mut scan = redis::cmd("SCAN");
-    scan.arg(at).arg("MATCH").arg(pattern).arg("COUNT").arg(KEYS_A_PAGE);
-    let scanned = connection.exchange([&scan], deadline)?.remove(0);
-    let (next, keys): (u64, Vec<Vec<u8>>) = reply::parsed(scanned)?;
-
-    let mut without_ttl = Vec::new();
-    for (key, ttl) in ask(connection, "PTTL", keys, deadline)? {
-        // One that is gone meanwhile has -2.
-        if reply::parsed::<i64>(ttl)? == -1 {
-            without_ttl.push(key);
-        }
-    }
-    let mut findings = Vec::new();
-    for (key, data_type) in ask(connection, "TYPE", without_ttl, deadline)? {
-        let data_type = match reply::parsed::<String>(data_type)?.as_str() {
-            "string" => DataType::String,
-            "hash" => DataType::Hash,
-            _ => continue,
-        };
-        findings.push(Finding { key, data_type });
-    }
-    Ok(Page {
-        findings,
-        next: (next != 0).then_some(Cursor {
-            at: next,
-            given: Instant::now(),
-            restarts,
-        }),
-    })
+/// An audit on a connection of its own.
+pub(super) struct RedisAuditor {
+    connection: Connection,
+    pattern: Vec<u8>,
+    /// The cursor of the next page; 0 is the beginning.
+    cursor: u64,
+    through: bool,
+    /// Who gave the cursor, if that may be known.
+    server: Option<String>,
+    restarts: u32,
 }
 
-/// Asks `command` about each of the keys, all at once.
-fn ask(
-    connection: &mut Connection,
-    command: &str,
-    keys: Vec<Vec<u8>>,
-    deadline: Instant,
-) -> Result<impl Iterator<Item = (Vec<u8>, Value)>, Failure> {
-    let commands: Vec<Cmd> = keys.iter().map(|key| redis::cmd(command).arg(key).take()).collect();
-    let replies = connection.exchange(&commands, deadline)?;
-    Ok(keys.into_iter().zip(replies))
+impl RedisAuditor {
+    pub(super) fn new(opener: Arc<Opener>, pattern: &[u8]) -> Self {
+        Self {
+            connection: Connection::closed(opener),
+            pattern: pattern.to_vec(),
+            cursor: 0,
+            through: false,
+            server: None,
+            restarts: 0,
+        }
+    }
+
+    /// Sees to it that there is a connection, and that the cursor is good for the server behind it.
+    fn connect(&mut self, deadline: Instant) -> Result<(), Failure> {
+        if !self.connection.open(deadline)? {
+            return Ok(());
+        }
+        // A cursor means something only to the server process that gave it, and another one may answer at the address
+        // now, such as the same one restarted.
+        let server = self.who_answers(deadline)?;
+        if self.cursor != 0 && (server.is_none() || server != self.server) {
+            self.restarts += 1;
+            self.cursor = 0;
+        }
+        self.server = server;
+        if self.restarts > MOST_RESTARTS {
+            return Err(Failure::Refused(because(
+                "the connection broke again and again, and each time the audit had to begin anew",
+            )));
+        }
+        Ok(())
+    }
+
+    /// The identity of the server process, unless the user has no permission to ask for it.
+    fn who_answers(&mut self, deadline: Instant) -> Result<Option<String>, Failure> {
+        let mut info = redis::cmd("INFO");
+        info.arg("server");
+        let answer = self.connection.exchange_if_open([&info], deadline)?.remove(0);
+        let text = reply::parsed::<String>(answer).unwrap_or_default();
+        let run_id = text.lines().find_map(|line| line.strip_prefix("run_id:"));
+        Ok(run_id.map(str::to_owned))
+    }
+
+    /// Asks `command` about each of the keys, all at once.
+    fn ask(
+        &mut self,
+        command: &str,
+        keys: Vec<Vec<u8>>,
+        deadline: Instant,
+    ) -> Result<impl Iterator<Item = (Vec<u8>, Value)> + use<>, Failure> {
+        let commands: Vec<Cmd> = keys.iter().map(|key| redis::cmd(command).arg(key).take()).collect();
+        let replies = self.connection.exchange_if_open(&commands, deadline)?;
+        Ok(keys.into_iter().zip(replies))
+    }
+}
+
+impl Auditor for RedisAuditor {
+    /// Looks at the names of some keys, then at the TTL of those that match, then at the type of those without one. No
+    /// key is read.
+    fn next_page(&mut self, timeout: Duration) -> Result<Option<Vec<Finding>>, Failure> {
+        if self.through {
+            return Ok(None);
+        }
+        let deadline = Instant::now() + timeout;
+        self.connect(deadline)?;
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(self.cursor).arg("MATCH").arg(&self.pattern);
+        scan.arg("COUNT").arg(KEYS_A_PAGE);
+        let scanned = self.connection.exchange_if_open([&scan], deadline)?.remove(0);
+        let (next, keys): (u64, Vec<Vec<u8>>) = reply::parsed(scanned)?;
+
+        let mut without_ttl = Vec::new();
+        for (key, ttl) in self.ask("PTTL", keys, deadline)? {
+            // One that is gone meanwhile has -2.
+            if reply::parsed::<i64>(ttl)? == -1 {
+                without_ttl.push(key);
+            }
+        }
+        let mut findings = Vec::new();
+        for (key, data_type) in self.ask("TYPE", without_ttl, deadline)? {
+            let data_type = match reply::parsed::<String>(data_type)?.as_str() {
+                "string" => DataType::String,
+                "hash" => DataType::Hash,
+                _ => continue,
+            };
+            findings.push(Finding { key, data_type });
+        }
+        // Only now: a page that failed is asked for again.
+        self.cursor = next;
+        self.through = next == 0;
+        Ok(Some(findings))
+    }
 }

@@ -59,7 +59,6 @@ impl Opener {
         let mut wire = Wire {
             socket,
             parser: Parser::new(),
-            opened: Instant::now(),
             generation,
             proven: false,
         };
@@ -87,7 +86,8 @@ impl Opener {
             .exchange(&commands, deadline)
             .map_err(|error| match unanswered(error) {
                 Failure::Cut(source) => Failure::Unreachable(source),
-                silent => silent,
+                Failure::Silent(source) => Failure::NotSent(source),
+                other => other,
             })?;
         for (nth, reply) in replies.into_iter().enumerate() {
             let failure = match reply {
@@ -107,6 +107,21 @@ impl Opener {
     }
 }
 
+/// Shorter passwords are likely to occur in any text.
+const SHORTEST_SECRET: usize = 6;
+
+impl Opener {
+    /// Whether an error repeats the password, as it may if the answers are not to the requests that they seem to be.
+    fn gives_away(&self, reply: &Value) -> bool {
+        match (reply, self.login.password()) {
+            (Value::ServerError(error), Some(password)) if password.len() >= SHORTEST_SECRET => {
+                error.details().is_some_and(|details| details.contains(password))
+            }
+            _ => false,
+        }
+    }
+}
+
 /// A place for a connection: open, or to be opened by the next request.
 pub(super) struct Connection {
     opener: Arc<Opener>,
@@ -122,13 +137,14 @@ impl Connection {
         self.wire.is_some()
     }
 
-    /// Opens it by `deadline`, unless it is open and fit for use. Returns when it was opened.
-    pub(super) fn connect(&mut self, deadline: Instant) -> Result<Instant, Failure> {
-        let wire = match self.fit_wire() {
-            Some(wire) => wire,
-            None => self.opener.open(deadline)?,
-        };
-        Ok(self.wire.insert(wire).opened)
+    /// Opens it by `deadline`, unless it is open and fit for use. Tells whether it had to.
+    pub(super) fn open(&mut self, deadline: Instant) -> Result<bool, Failure> {
+        self.wire = self.fit_wire();
+        let opens = self.wire.is_none();
+        if opens {
+            self.wire = Some(self.opener.open(deadline)?);
+        }
+        Ok(opens)
     }
 
     /// Takes the wire out, if it is fit for use. One that is dead already must not be sent anything: whether that ran
@@ -149,12 +165,26 @@ impl Connection {
         commands: impl IntoIterator<Item = &'a Cmd>,
         deadline: Instant,
     ) -> Result<Vec<Value>, Failure> {
-        let mut wire = match self.fit_wire() {
-            Some(wire) => wire,
-            None => self.opener.open(deadline)?,
+        self.open(deadline)?;
+        self.exchange_if_open(commands, deadline)
+    }
+
+    /// As [`exchange`](Self::exchange), but never on another connection than before.
+    pub(super) fn exchange_if_open<'a>(
+        &mut self,
+        commands: impl IntoIterator<Item = &'a Cmd>,
+        deadline: Instant,
+    ) -> Result<Vec<Value>, Failure> {
+        let Some(mut wire) = self.wire.take() else {
+            return Err(Failure::Cut(because("the connection broke")));
         };
         match wire.exchange(commands, deadline) {
             Ok(replies) => {
+                if replies.iter().any(|reply| self.opener.gives_away(reply)) {
+                    return Err(Failure::Cut(because(
+                        "the server's answer repeats the password, so it is not shown",
+                    )));
+                }
                 if let Some(refusal) = replies.iter().find_map(reply::turned_away) {
                     return Err(Failure::Unreachable(reply::in_its_words(&refusal)));
                 }
@@ -185,7 +215,6 @@ struct Wire {
     socket: Socket,
     /// Keeps what was read of the next reply.
     parser: Parser,
-    opened: Instant,
     generation: u64,
     /// Whether a request was answered on it.
     proven: bool,

@@ -17,11 +17,12 @@ use std::{
 use redis::Value;
 
 use self::{
+    audit::RedisAuditor,
     connection::{Connection, Opener},
     pool::{Lent, Pool, Urgency},
     script::{Call, Scripts},
 };
-use super::{Acquired, Chore, Cursor, Failure, Found, Hold, Page, Store, Upkeep};
+use super::{Acquired, Auditor, Chore, Failure, Found, Hold, Store, Upkeep};
 use crate::{Error, Inspection, keys};
 
 pub(crate) struct RedisStore {
@@ -31,12 +32,17 @@ pub(crate) struct RedisStore {
 }
 
 impl RedisStore {
-    pub(crate) fn new(url: &str, pool_size: u32, connect_timeout: Duration) -> Result<Self, Error> {
+    pub(crate) fn new(
+        url: &str,
+        pool_size: u32,
+        connect_timeout: Duration,
+        command_timeout: Duration,
+    ) -> Result<Self, Error> {
         let opener = Arc::new(Opener::new(&url::parse(url)?, connect_timeout));
         Ok(Self {
             pool: Pool::new(opener.clone(), pool_size),
             opener,
-            scripts: Arc::new(Scripts::new()),
+            scripts: Arc::new(Scripts::new(command_timeout)),
         })
     }
 
@@ -66,12 +72,13 @@ impl Store for RedisStore {
         reply::found(self.call(self.scripts.renewing(hold, lease), Urgency::First, timeout)?)
     }
 
-    fn release(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
-        reply::found(self.call(self.scripts.releasing(hold), Urgency::First, timeout)?)
+    fn release(&self, hold: &Hold, fencing_token: u64, repeated: bool, timeout: Duration) -> Result<Found, Failure> {
+        let releasing = self.scripts.releasing(hold, fencing_token, repeated);
+        reply::found(self.call(releasing, Urgency::First, timeout)?)
     }
 
     fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
-        reply::found(self.call(self.scripts.evicting(hold), Urgency::CanWait, timeout)?)
+        reply::found(self.call(self.scripts.deleting(hold), Urgency::CanWait, timeout)?)
     }
 
     fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
@@ -80,9 +87,8 @@ impl Store for RedisStore {
         reply::inspection(reply, key)
     }
 
-    fn audit(&self, pattern: &[u8], from: Option<Cursor>, timeout: Duration) -> Result<Page, Failure> {
-        let (mut connection, deadline) = self.connection(Urgency::CanWait, timeout)?;
-        audit::page(&mut connection, pattern, from, deadline)
+    fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor> {
+        Box::new(RedisAuditor::new(self.opener.clone(), pattern))
     }
 
     fn upkeep(&self) -> Box<dyn Upkeep> {
@@ -105,7 +111,7 @@ impl Upkeep for Line {
             .iter()
             .map(|chore| match chore {
                 Chore::Renew(hold, lease) => self.scripts.renewing(hold, *lease),
-                Chore::Release(hold) => self.scripts.releasing(hold),
+                Chore::Release(hold) => self.scripts.deleting(hold),
             })
             .collect();
         match script::run(&mut self.connection, &calls, Instant::now() + timeout) {

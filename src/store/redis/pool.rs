@@ -66,7 +66,7 @@ impl Pool {
                     "all {} connections of the pool were in use by other requests",
                     self.size
                 );
-                return Err(Failure::NoneFree(because(why)));
+                return Err(Failure::NotSent(because(why)));
             }
             let urgent = u32::from(urgency == Urgency::First);
             state.urgent += urgent;

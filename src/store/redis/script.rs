@@ -14,24 +14,24 @@ use crate::{
 /// rising; the counter bridges a clock that was stepped back, so it has to outlive such a step.
 const FENCING_TTL: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 
-/// How long the mark of a release stays. It has to outlive the repetition of a release whose answer was lost, which
-/// comes within a command timeout.
-const MARK_TTL: Duration = Duration::from_secs(10);
-
 pub(super) struct Scripts {
     acquire: Script,
     renew: Script,
     release: Script,
     inspect: Script,
+    /// How long the mark of a release stays. It has to outlive the repetition of a release whose answer was lost, which
+    /// ends within two command timeouts.
+    mark_ttl: Duration,
 }
 
 impl Scripts {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(command_timeout: Duration) -> Self {
         Self {
             acquire: Script::new(include_str!("../scripts/acquire.lua")),
             renew: Script::new(include_str!("../scripts/renew.lua")),
             release: Script::new(include_str!("../scripts/release.lua")),
             inspect: Script::new(include_str!("../scripts/inspect.lua")),
+            mark_ttl: (command_timeout * 3).max(Duration::from_secs(1)),
         }
     }
 
@@ -50,20 +50,23 @@ impl Scripts {
             .arg(millis_rounded_up(lease))
     }
 
-    pub(super) fn releasing(&self, hold: &Hold) -> Call<'_> {
-        self.deleting(hold, MARK_TTL)
+    /// The holder's own release, which leaves a mark.
+    pub(super) fn releasing(&self, hold: &Hold, fencing_token: u64, repeated: bool) -> Call<'_> {
+        self.deletion(hold)
+            .arg(fencing_token)
+            .arg(self.mark_ttl.as_millis() as u64)
+            .arg(u8::from(repeated))
     }
 
-    /// As a release, but without the mark: the holder's own release must not be told that it succeeded.
-    pub(super) fn evicting(&self, hold: &Hold) -> Call<'_> {
-        self.deleting(hold, Duration::ZERO)
+    /// Without a mark: the holder's own release must not be told that it succeeded, nor lose its mark to this one.
+    pub(super) fn deleting(&self, hold: &Hold) -> Call<'_> {
+        self.deletion(hold).arg(0).arg(0).arg(0)
     }
 
-    fn deleting(&self, hold: &Hold, mark_ttl: Duration) -> Call<'_> {
+    fn deletion(&self, hold: &Hold) -> Call<'_> {
         self.release
             .on(&[&hold.key, &keys::helper("released", &hold.key)])
             .arg(hold.token.as_bytes())
-            .arg(mark_ttl.as_millis() as u64)
     }
 
     pub(super) fn inspecting(&self, key: &[u8], counter: &[u8]) -> Call<'_> {
