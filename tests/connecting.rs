@@ -22,7 +22,9 @@ use std::{
 use tempfile::TempDir;
 
 use redlatch::{Client, Error};
-use support::{Fault, Proxy, SECOND, SLACK, Server, SetOnDrop, chain, everything_said, is_acquire, millis, wait_until};
+use support::{
+    Fault, Proxy, SECOND, SLACK, Server, SetOnDrop, chain, everything_said, is_acquire, is_release, millis, wait_until,
+};
 
 const SECRET: &str = "correcthorsebatterystaple";
 
@@ -553,6 +555,21 @@ fn a_full_pool_is_no_outage_and_lets_holders_pass() {
             }
         }
     });
+}
+
+#[test]
+fn a_connection_that_died_while_it_was_idle_is_sent_nothing() {
+    let server = Server::start();
+    let proxy = Proxy::to(&server);
+    let client = Client::open(proxy.url()).unwrap();
+    client.lock("warm-up").with_lock(|| ()).unwrap();
+    proxy.go_down();
+    proxy.go_up();
+    let releases = proxy.on(is_release).watch();
+    client.lock("x").with_lock(|| ()).unwrap();
+    // An attempt that was sent and not answered would have to be cleaned up after, when the client goes at the latest.
+    drop(client);
+    assert_eq!(releases.seen(), 1);
 }
 
 #[test]
