@@ -14,6 +14,7 @@ use std::{
     sync::{
         Barrier,
         atomic::{AtomicBool, Ordering},
+        mpsc,
     },
     thread,
     time::Instant,
@@ -582,13 +583,18 @@ fn a_full_pool_does_not_make_a_server_that_never_answered_look_alive() {
         .command_timeout(millis(400))
         .build()
         .unwrap();
-    thread::scope(|scope| {
-        let waits = [(); 4].map(|()| scope.spawn(|| client.lock("x").acquire()));
-        for wait in waits {
-            let error = wait.join().unwrap().unwrap_err();
-            assert!(matches!(error, Error::Connection(_)), "{error:?}");
-        }
-    });
+    let (sender, outcomes) = mpsc::channel();
+    for _ in 0..4 {
+        let (lock, sender) = (client.lock("x"), sender.clone());
+        thread::spawn(move || sender.send(lock.acquire().map(drop)).unwrap());
+    }
+    for _ in 0..4 {
+        let error = outcomes
+            .recv_timeout(SECOND * 20)
+            .expect("no wait for ever")
+            .unwrap_err();
+        assert!(matches!(error, Error::Connection(_)), "{error:?}");
+    }
 }
 
 #[test]
