@@ -99,7 +99,7 @@ pub(crate) trait Auditor: Send {
 pub(crate) enum Chore {
     /// As [`Store::renew`].
     Renew(Hold, Duration),
-    /// As [`Store::release`].
+    /// As [`Store::evict`].
     Release(Hold),
 }
 

@@ -10,13 +10,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{Cmd, ConnectionAddr, ConnectionInfo, Parser, RedisConnectionInfo, RedisError, RedisResult, Value};
+use redis::{
+    Cmd, ConnectionAddr, ConnectionInfo, Parser, RedisConnectionInfo, RedisError, RedisResult, ServerError, Value,
+};
 
 use super::{
     reply,
     socket::{Aside, Socket},
 };
 use crate::store::{Failure, because};
+
+/// Shorter passwords are likely to occur in any text.
+const SHORTEST_SECRET: usize = 6;
 
 /// Opens connections to one server.
 pub(super) struct Opener {
@@ -92,7 +97,9 @@ impl Opener {
         for (nth, reply) in replies.into_iter().enumerate() {
             let failure = match reply {
                 Value::Okay => continue,
-                Value::ServerError(error) if nth == 0 && self.login.password().is_some() => reply::auth_failure(&error),
+                Value::ServerError(error) if nth == 0 && self.login.password().is_some() || self.gives_away(&error) => {
+                    reply::auth_failure(&error)
+                }
                 Value::ServerError(error) => reply::failure(error),
                 // A banner, say: the answer that repeats the password would come next, as that to the request.
                 _ => Failure::Refused(because("the answer to AUTH or SELECT was neither OK nor an error")),
@@ -105,20 +112,14 @@ impl Opener {
         }
         Ok(())
     }
-}
 
-/// Shorter passwords are likely to occur in any text.
-const SHORTEST_SECRET: usize = 6;
-
-impl Opener {
     /// Whether an error repeats the password, as it may if the answers are not to the requests that they seem to be.
-    fn gives_away(&self, reply: &Value) -> bool {
-        match (reply, self.login.password()) {
-            (Value::ServerError(error), Some(password)) if password.len() >= SHORTEST_SECRET => {
-                error.details().is_some_and(|details| details.contains(password))
-            }
-            _ => false,
-        }
+    fn gives_away(&self, error: &ServerError) -> bool {
+        let secret = self
+            .login
+            .password()
+            .filter(|password| password.len() >= SHORTEST_SECRET);
+        secret.is_some_and(|secret| error.details().is_some_and(|details| details.contains(secret)))
     }
 }
 
@@ -180,7 +181,9 @@ impl Connection {
         };
         match wire.exchange(commands, deadline) {
             Ok(replies) => {
-                if replies.iter().any(|reply| self.opener.gives_away(reply)) {
+                let gives_away =
+                    |reply: &Value| matches!(reply, Value::ServerError(error) if self.opener.gives_away(error));
+                if replies.iter().any(gives_away) {
                     return Err(Failure::Cut(because(
                         "the server's answer repeats the password, so it is not shown",
                     )));
