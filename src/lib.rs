@@ -9,8 +9,8 @@
 //! [`remaining`](Guard::remaining) reaches zero, whichever comes first.
 //!
 //! 1. **Exclusion while the lease holds.** At most one [`Guard`] for a name is held at any instant, as long as the
-//!    server keeps its data (no eviction: use `noeviction`; nobody else deletes or overwrites the key) and its clock is
-//!    not stepped.
+//!    server keeps its data (no eviction: use `noeviction`; nobody else deletes or overwrites the key, no
+//!    [`force_release`](Lock::force_release)) and its clock is not stepped.
 //! 2. **The end of a lease is honest.** It is counted on this machine's boot-time clock (which runs on while the
 //!    machine sleeps), from before the request was sent, less 1 % of the lease and 2 ms for drift.
 //!    [`is_held`](Guard::is_held) and [`remaining`](Guard::remaining) do no I/O and turn false and zero at that
