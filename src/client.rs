@@ -86,7 +86,7 @@ impl Client {
     /// string, or a hash as Redisson has) and have no TTL. Not redlatch's own: all of those have one.
     ///
     /// The pattern is a glob over whole keys as `SCAN` takes it, such as `lock:*`; prefixes are not put before it. The
-    /// result is an iterator that asks page by page as it goes (`SCAN`, `PTTL`, `TYPE`; some 1000 keys in at most one
+    /// result is an iterator that asks page by page as it goes (`SCAN`, `PTTL`, `TYPE`, and `INFO` for each connection; some 1000 keys in at most one
     /// command timeout, on a connection of its own), so it holds up neither the server nor anything in memory. No I/O before its first step.
     ///
     /// # Errors
