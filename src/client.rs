@@ -82,12 +82,13 @@ impl Client {
         Lock::new(self.clone(), name.as_ref(), lease, false)
     }
 
-    /// Looks through the server's database for locks that nobody will ever free: keys that match `pattern`, look like a lock (a
-    /// string, or a hash as Redisson has) and have no TTL. Not redlatch's own: all of those have one.
+    /// Looks through the server's database for locks that nobody will ever free: keys that match `pattern`, look like a
+    /// lock (a string, or a hash as Redisson has) and have no TTL. Not redlatch's own: all of those have one.
     ///
     /// The pattern is a glob over whole keys as `SCAN` takes it, such as `lock:*`; prefixes are not put before it. The
-    /// result is an iterator that asks page by page as it goes (`SCAN`, `PTTL`, `TYPE`, and `INFO` for each connection; some 1000 keys in at most one
-    /// command timeout, on a connection of its own), so it holds up neither the server nor anything in memory. No I/O before its first step.
+    /// result is an iterator that asks page by page as it goes, on a connection of its own (`SCAN`, `PTTL`, `TYPE`, and
+    /// `INFO` for each connection; some 1000 keys in at most one command timeout), so it holds up neither the server nor
+    /// anything in memory. No I/O before its first step.
     ///
     /// # Errors
     ///
