@@ -7,7 +7,6 @@ use crate::{
     client::Core,
     clock::{BootClock, Clock},
     keys::Keyspace,
-    lease::Keeper,
     store::{Store, memory::MemoryStore, redis::RedisStore},
 };
 
@@ -20,6 +19,7 @@ pub struct ClientBuilder {
     pool_size: u32,
     connect_timeout: Duration,
     command_timeout: Duration,
+    poll_interval: Duration,
 }
 
 impl Default for ClientBuilder {
@@ -30,6 +30,7 @@ impl Default for ClientBuilder {
             pool_size: 10,
             connect_timeout: Duration::from_secs(1),
             command_timeout: Duration::from_secs(2),
+            poll_interval: Duration::from_secs(1),
         }
     }
 }
@@ -77,6 +78,17 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets how often a thread that waits looks by itself whether the lock is free, at least.
+    /// From 10 ms to 1 hour; defaults to 1 s.
+    ///
+    /// Waiters are woken by the release, and when the holder's lease ends. This is for what tells nobody, such as a
+    /// release by another library. It is also how a waiter shows that it is alive: one that has not been heard of for
+    /// two and a half times as long is passed over.
+    pub fn poll_interval(mut self, poll_interval: Duration) -> Self {
+        self.poll_interval = poll_interval;
+        self
+    }
+
     /// Makes the client. Nothing is sent yet.
     ///
     /// # Errors
@@ -94,15 +106,16 @@ impl ClientBuilder {
                 )));
             }
         }
+        if !(SHORTEST_POLL_INTERVAL..=LONGEST_TIMEOUT).contains(&self.poll_interval) {
+            return Err(Error::invalid(format!(
+                "a poll interval of {:?} cannot work: it must be from {SHORTEST_POLL_INTERVAL:?} to {LONGEST_TIMEOUT:?}",
+                self.poll_interval
+            )));
+        }
         let clock: Arc<dyn Clock> = Arc::new(BootClock);
         let store = self.open_store(&clock)?;
-        Ok(Client::from_parts(Core {
-            keeper: Keeper::new(store.clone(), clock.clone(), self.command_timeout),
-            store,
-            clock,
-            keyspace: self.keyspace,
-            command_timeout: self.command_timeout,
-        }))
+        let core = Core::new(store, clock, self.keyspace, self.command_timeout, self.poll_interval);
+        Ok(Client::new(core))
     }
 
     fn open_store(&self, clock: &Arc<dyn Clock>) -> Result<Arc<dyn Store>, Error> {
@@ -129,6 +142,7 @@ impl ClientBuilder {
     }
 }
 
+const SHORTEST_POLL_INTERVAL: Duration = Duration::from_millis(10);
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 

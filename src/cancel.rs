@@ -9,7 +9,11 @@ use std::{
     },
 };
 
-use crate::{bell::Bell, fork::ProcessBound, sync::Mutex};
+use crate::{
+    fork::ProcessBound,
+    sync::Mutex,
+    waiting::{Bell, Ring},
+};
 
 /// A switch that ends waits, from any thread: pass it to [`Wait::cancelled_by`](crate::Wait::cancelled_by).
 ///
@@ -62,7 +66,7 @@ impl CancelToken {
         // Before the bells: a wait that is not among them yet looks at this once it is.
         self.shared.cancelled.store(true, Ordering::SeqCst);
         if let Ok(bells) = self.shared.bells.get() {
-            bells.lock().iter().for_each(|bell| bell.ring());
+            bells.lock().iter().for_each(|bell| bell.ring(Ring::News));
         }
     }
 
@@ -77,7 +81,7 @@ impl CancelToken {
             bells.lock().push(bell.clone());
         }
         if self.is_cancelled() {
-            bell.ring();
+            bell.ring(Ring::News);
         }
         Ringing {
             token: self.clone(),
@@ -114,11 +118,10 @@ impl fmt::Debug for CancelToken {
 
 #[cfg(test)]
 mod tests {
-    use std::{thread, time::Duration};
+    use std::thread;
 
     use super::*;
-
-    const LONG: Duration = Duration::from_secs(3600);
+    use crate::clock::{BootClock, Moment};
 
     #[test]
     fn it_wakes_those_that_wait_and_those_that_come_later() {
@@ -128,13 +131,13 @@ mod tests {
             for bell in &bells[..2] {
                 scope.spawn(|| {
                     let _ringing = token.ring(bell);
-                    bell.wait(LONG);
+                    bell.wait(&BootClock, Moment::NEVER);
                 });
             }
             token.clone().cancel();
         });
         let _ringing = token.ring(&bells[2]);
-        bells[2].wait(LONG);
+        bells[2].wait(&BootClock, Moment::NEVER);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::{
     keys::Keyspace,
     lease::Keeper,
     store::{Failure, Store},
+    waiting::{Gate, Knocks},
 };
 
 /// The lease of a lock that sets none.
@@ -21,7 +22,8 @@ const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// A way to one server, shared by the locks made from it. Cheap to clone; open one for each program.
 ///
-/// A client keeps a pool of connections and one connection for the background work, all opened when first needed. It
+/// A client keeps a pool of connections, one connection for the background work, and one on which it hears that a lock
+/// it waits for was released, all opened when first needed. It
 /// goes with the last of its clones, locks and guards: what is still to be cleaned up gets one more try, and its
 /// threads end. That takes at most one command timeout; a callback that is still running then is left to itself.
 #[derive(Clone)]
@@ -31,12 +33,15 @@ pub struct Client {
 
 /// What the handles of a client share.
 pub(crate) struct Core {
-    // First, so that its thread ends while the store is still there.
+    // First these two, so that their threads end while the store is still there; the keeper cleans up after the knocks.
+    pub(crate) knocks: Knocks,
     pub(crate) keeper: Keeper,
+    pub(crate) gate: Gate,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) keyspace: Keyspace,
     pub(crate) command_timeout: Duration,
+    pub(crate) poll_interval: Duration,
 }
 
 impl Client {
@@ -61,7 +66,7 @@ impl Client {
         ClientBuilder::default()
     }
 
-    pub(crate) fn from_parts(core: Core) -> Self {
+    pub(crate) fn new(core: Core) -> Self {
         Self {
             core: ProcessBound::new(Arc::new(core)),
         }
@@ -103,6 +108,34 @@ impl Client {
 }
 
 impl Core {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        keyspace: Keyspace,
+        command_timeout: Duration,
+        poll_interval: Duration,
+    ) -> Self {
+        let keeper = Keeper::new(store.clone(), clock.clone(), command_timeout);
+        let knocks = Knocks::new(
+            store.clone(),
+            clock.clone(),
+            keeper.sweeper().clone(),
+            keyspace.channel(),
+            command_timeout,
+            poll_interval,
+        );
+        Self {
+            knocks,
+            keeper,
+            gate: Gate::default(),
+            store,
+            clock,
+            keyspace,
+            command_timeout,
+            poll_interval,
+        }
+    }
+
     /// Makes a request within `budget`, and once more if the connection broke or stayed silent under it. The request is
     /// told how long it may take, and whether it is the repetition.
     pub(crate) fn ask<T>(

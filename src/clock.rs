@@ -4,8 +4,6 @@ use std::{ops::Add, time::Duration};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::bell::Bell;
-
 /// An instant on this machine's boot-time clock, which also runs while the machine is suspended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Moment(u64);
@@ -42,8 +40,8 @@ fn nanos(duration: Duration) -> u64 {
 pub(crate) trait Clock: Send + Sync {
     fn now(&self) -> Moment;
 
-    /// Blocks the calling thread until `bell` rings, for at most `limit`.
-    fn wait(&self, bell: &Bell, limit: Duration);
+    /// How long a thread has to block for `limit` to pass: no time at all on a clock that is moved by those who wait.
+    fn block_for(&self, limit: Duration) -> Duration;
 }
 
 /// The machine's clock.
@@ -61,8 +59,8 @@ impl Clock for BootClock {
         Moment(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
     }
 
-    fn wait(&self, bell: &Bell, limit: Duration) {
-        bell.wait(limit);
+    fn block_for(&self, limit: Duration) -> Duration {
+        limit
     }
 }
 
@@ -84,10 +82,9 @@ impl Clock for ManualClock {
         Moment(self.0.load(std::sync::atomic::Ordering::SeqCst))
     }
 
-    fn wait(&self, bell: &Bell, limit: Duration) {
-        if !bell.is_rung() {
-            self.advance(limit);
-        }
+    fn block_for(&self, limit: Duration) -> Duration {
+        self.advance(limit);
+        Duration::ZERO
     }
 }
 

@@ -11,9 +11,9 @@ use crate::{
     Error, Lost, LostReason, Wait,
     client::Core,
     fork::ProcessBound,
-    lease::{Doubt, Lease, Terms, Ticket, check_length},
-    store::{Failure, Found, Hold, because},
-    waiting::{Acquire, NotGranted},
+    lease::{Doubt, Grant, Lease, Report, Terms, check_length, forget},
+    store::{Failure, Found, Hold, Spent, Turn, because},
+    waiting::{Acquire, Acquisition, NotGranted, Pass},
 };
 
 /// Proof that this program holds a lock: released when dropped.
@@ -39,9 +39,8 @@ pub struct Guard {
 struct Held {
     core: Arc<Core>,
     lease: Arc<Lease>,
-    ticket: Ticket,
-    /// What the attempts before the granted one may still do.
-    doubt: Doubt,
+    fencing_token: u64,
+    report: Option<Report>,
 }
 
 impl Guard {
@@ -55,34 +54,44 @@ impl Guard {
     ) -> Result<Self, Error> {
         core.keeper.start(terms)?;
         let hold = Hold::new(key.into());
-        let length = terms.first_length();
         let acquire = Acquire {
-            store: &*core.store,
-            clock: &*core.clock,
+            core,
             hold: &hold,
             name,
-            length,
+            terms,
             wait,
-            command_timeout: core.command_timeout,
         };
-        let grant = acquire.run().map_err(|NotGranted { error, doubt }| {
-            // No attempt with this token will follow.
-            if doubt.may_stand() {
-                core.keeper.clean_up(&hold, doubt, length);
-            }
-            error
-        })?;
-        let lease = Arc::new(Lease::new(hold, name.clone(), &grant, terms, core.clock.clone()));
-        let ticket = core.keeper.watch(&lease);
-        Ok(Self {
+        let acquired = acquire.run();
+        let left_over = match &acquired {
+            Ok(acquisition) if !acquisition.handed_on => None,
+            Ok(Acquisition { doubt, .. }) | Err(NotGranted { doubt, .. }) => Some(*doubt),
+        };
+        // No attempt with this token will follow.
+        if let Some(doubt) = left_over.filter(Doubt::may_stand) {
+            core.keeper.sweeper().clean_up(&hold, doubt, terms.first_length());
+        }
+        let Acquisition {
+            lease,
+            fencing_token,
+            handed_on,
+            ..
+        } = acquired.map_err(|not_granted| not_granted.error)?;
+        if !handed_on {
+            core.keeper.keep(&lease);
+        }
+        let guard = Self {
             held: ProcessBound::new(Held {
                 core: core.clone(),
+                report: core.keeper.watch(&lease),
                 lease,
-                ticket,
-                doubt: grant.doubt,
+                fencing_token,
             }),
             released: false,
-        })
+        };
+        if handed_on && wait.is_cancelled() {
+            return Err(Error::Cancelled);
+        }
+        Ok(guard)
     }
 
     /// Runs `work` under the guard and releases it.
@@ -105,7 +114,7 @@ impl Guard {
     /// seen; then a holder that does not know yet that it lost the lock can do no harm. See Martin Kleppmann, "How to
     /// do distributed locking" (2016).
     pub fn fencing_token(&self) -> u64 {
-        self.held.in_any_process().lease.fencing_token
+        self.held.in_any_process().fencing_token
     }
 
     /// Returns the random token that stands at the lock's key on the server.
@@ -211,26 +220,91 @@ impl Held {
         Ok(lease.check()?)
     }
 
+    /// Ends the grant within `budget`: hands the lease on to a thread of this process that waits, or gives it back.
     fn release(&self, budget: Duration) -> Result<(), Error> {
+        match self.core.gate.pass(&self.lease) {
+            Pass::On(callback) => {
+                self.core.keeper.unwatch(self.report.as_ref());
+                forget(callback);
+                Ok(())
+            }
+            Pass::Ask => self.give_back(budget, true),
+            Pass::No => self.give_back(budget, false),
+        }
+    }
+
+    /// Ends the lease: at the server first, then for those who wait here. With `keep` the server may let this process
+    /// keep the key for another lease if nobody else waits.
+    fn give_back(&self, budget: Duration, keep: bool) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
         let held_so_far = lease.finish();
-        core.keeper.unwatch(&self.ticket);
-        // If the server has said that the lease is gone, there is nothing to release.
+        core.keeper.let_go(lease);
+        core.keeper.unwatch(self.report.as_ref());
         let gone = |lost: &Lost| matches!(lost.reason, LostReason::Deleted | LostReason::Taken);
-        let asked = (!held_so_far.as_ref().is_err_and(gone)).then(|| {
-            core.ask(budget, |timeout, repeated| {
-                core.store.release(&lease.hold, lease.fencing_token, repeated, timeout)
-            })
-        });
-        let unanswered = matches!(asked, Some(Err(_)));
-        if unanswered || self.doubt.may_still_run(core.clock.now()) {
-            core.keeper.clean_up(&lease.hold, self.doubt, lease.longest_asked());
-        }
-        let outcome = asked.map_or(Ok(()), |answer| self.outcome(answer));
+        let outcome = if held_so_far.as_ref().is_err_and(gone) {
+            // The server has said so: there is nothing to release.
+            Ok(())
+        } else {
+            self.ask_to_release(budget, keep && held_so_far.is_ok())
+        };
+        core.gate.leave(lease);
         core.keeper.report(lease);
         lease.forget_callback();
         held_so_far?;
         outcome
+    }
+
+    fn ask_to_release(&self, budget: Duration, keep: bool) -> Result<(), Error> {
+        let Self { core, lease, .. } = self;
+        let spent = Spent {
+            hold: &lease.hold,
+            fencing_token: self.fencing_token,
+        };
+        // One more than are needed: the lease that follows takes one for itself.
+        let fencing_tokens = core.gate.fencing_tokens(&lease.hold.key, &lease.terms) + 1;
+        let mut sent = core.clock.now();
+        let answer = core.ask(budget, |timeout, repeated| {
+            sent = core.clock.now();
+            // What was not answered may have kept the key or not: now it has to go.
+            if keep && !repeated {
+                core.store.turn(&spent, lease.terms.length, fencing_tokens, timeout)
+            } else {
+                core.store.release(&spent, repeated, timeout).map(Turn::Left)
+            }
+        });
+        let unanswered = answer.is_err();
+        if unanswered || lease.doubt.may_still_run(core.clock.now()) && !matches!(answer, Ok(Turn::Kept { .. })) {
+            core.keeper.sweeper().clean_up(&lease.hold, lease.doubt, lease.longest_asked());
+        }
+        match answer {
+            Ok(Turn::Kept { fencing_token }) => {
+                let fencing_tokens = fencing_token..fencing_token + u64::from(fencing_tokens);
+                self.follow_on(&Grant {
+                    fencing_tokens,
+                    sent,
+                    doubt: lease.doubt,
+                })
+            }
+            Ok(Turn::Left(found)) => self.outcome(Ok(found)),
+            Err(failure) => self.outcome(Err(failure)),
+        }
+    }
+
+    /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, gives it back.
+    fn follow_on(&self, grant: &Grant) -> Result<(), Error> {
+        let core = &self.core;
+        let next = Arc::new(self.lease.followed_by(grant));
+        core.keeper.keep(&next);
+        if let Pass::On(_) = core.gate.replace(&self.lease, &next) {
+            return Ok(());
+        }
+        let nobodys = Held {
+            core: core.clone(),
+            fencing_token: next.fencing_token(),
+            lease: next,
+            report: None,
+        };
+        nobodys.give_back(core.command_timeout, false)
     }
 
     /// What the answer to a release means for a lease that was held until then.

@@ -14,6 +14,9 @@ pub struct Inspection {
     /// The fencing token that was drawn last: the holder's, unless that is of another library. `None` when free, and
     /// if redlatch has not granted it in the last two days.
     pub fencing_token: Option<u64>,
+    /// How many wait for it: threads with [`fair`](crate::Lock::fair), otherwise processes, since the threads of one
+    /// process stand behind each other there. Those who look now and then and do not listen are not among them.
+    pub waiters: usize,
 }
 
 /// One hold, as it stands on the server.
@@ -37,17 +40,19 @@ pub enum Expiry {
 }
 
 impl Inspection {
-    pub(crate) fn free() -> Self {
+    pub(crate) fn free(waiters: usize) -> Self {
         Self {
             holders: Vec::new(),
             fencing_token: None,
+            waiters,
         }
     }
 
-    pub(crate) fn held(holder: Holder, fencing_token: Option<u64>) -> Self {
+    pub(crate) fn held(holder: Holder, fencing_token: Option<u64>, waiters: usize) -> Self {
         Self {
             holders: vec![holder],
             fencing_token,
+            waiters,
         }
     }
 

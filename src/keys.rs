@@ -1,6 +1,6 @@
 //! The names that stand on the server: `docs/protocol.md` describes them for other languages.
 
-use crate::Error;
+use crate::{Error, store::Channel};
 
 /// What stands before every name: `<prefix>lock:<name>` unless the builder says otherwise.
 #[derive(Clone, Debug)]
@@ -19,6 +19,12 @@ impl Default for Keyspace {
 }
 
 impl Keyspace {
+    /// A channel for a client, unlike any other's.
+    pub(crate) fn channel(&self) -> Channel {
+        let id = uuid::Uuid::new_v4().simple().to_string();
+        Channel([&self.prefix[..], b"redlatch:", id.as_bytes()].concat().into())
+    }
+
     /// The key of the lock `name`.
     pub(crate) fn lock(&self, name: &[u8]) -> Result<Vec<u8>, Error> {
         if name.is_empty() {

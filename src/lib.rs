@@ -81,7 +81,6 @@
 
 mod audit;
 mod background;
-mod bell;
 mod builder;
 mod cancel;
 mod client;

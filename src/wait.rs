@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{CancelToken, bell::Bell, cancel::Ringing, clock::Moment};
+use crate::{CancelToken, cancel::Ringing, clock::Moment, waiting::Bell};
 
 /// How long an acquire may wait for the lock.
 ///

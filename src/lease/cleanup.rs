@@ -10,7 +10,7 @@ use crate::{
 /// What is not known about the attempts that were made to acquire with one token.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Doubt {
-    /// An attempt may have been granted without our knowing.
+    /// An attempt may have been granted without our knowing, or have taken a place among those who wait.
     may_stand: bool,
     /// Until when an attempt that got no answer may still run: one lease after it was sent. A command sent to a stalled
     /// server can run after its client has closed; one lease later nobody is surprised any more by what it leaves.
@@ -26,12 +26,12 @@ impl Doubt {
         }
     }
 
-    /// Takes in an attempt that was granted, but is not used: it came too late.
-    pub(crate) fn add_unused_grant(&mut self) {
+    /// Takes in that an attempt has left something at the server: a place, or a grant that is not used.
+    pub(crate) fn add_leftover(&mut self) {
         self.may_stand = true;
     }
 
-    /// Whether the key may stand there with our token.
+    /// Whether something of our token may stand at the server.
     pub(crate) fn may_stand(&self) -> bool {
         self.may_stand
     }

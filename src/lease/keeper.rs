@@ -36,6 +36,7 @@ const LONGEST_RETRY: Duration = Duration::from_millis(250);
 /// keeps one alive. No mutex is held while it speaks to the server or while a user's callback runs.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
+    sweeper: Sweeper,
     thread: Mutex<Option<Background>>,
 }
 
@@ -82,25 +83,38 @@ impl Work {
     }
 }
 
-/// A lease's places in the schedules.
-pub(crate) struct Ticket {
-    renewal: Option<Id>,
-    report: Option<Id>,
+/// A callback's place on the reporter's schedule.
+pub(crate) struct Report(Id);
+
+/// Gives tokens to be cleaned up to a keeper that belongs to somebody else.
+#[derive(Clone)]
+pub(crate) struct Sweeper(Arc<Shared>);
+
+impl Sweeper {
+    /// Deletes, in the background, what a hold of unknown outcome may have left on the server. `length` is the longest
+    /// lease that was asked for with it.
+    pub(crate) fn clean_up(&self, hold: &Hold, doubt: Doubt, length: Duration) {
+        let now = self.0.clock.now();
+        let cleanup = Cleanup::new(hold.clone(), doubt, length, now);
+        self.0.insert(Task::CleanUp(cleanup), now, Moment::NEVER);
+    }
 }
 
 impl Keeper {
     pub(crate) fn new(store: Arc<dyn Store>, clock: Arc<dyn Clock>, command_timeout: Duration) -> Self {
         let reporter = Reporter::new(clock.clone());
+        let shared = Arc::new(Shared {
+            store,
+            clock,
+            command_timeout,
+            grid_offset: Duration::from_secs(1).mul_f64(fastrand::f64()),
+            agenda: Mutex::default(),
+            changed: Condvar::default(),
+            reporter,
+        });
         Self {
-            shared: Arc::new(Shared {
-                store,
-                clock,
-                command_timeout,
-                grid_offset: Duration::from_secs(1).mul_f64(fastrand::f64()),
-                agenda: Mutex::default(),
-                changed: Condvar::default(),
-                reporter,
-            }),
+            sweeper: Sweeper(shared.clone()),
+            shared,
             thread: Mutex::new(None),
         }
     }
@@ -120,34 +134,37 @@ impl Keeper {
         }
     }
 
-    /// Looks after the lease from now on, as far as it needs that: a fixed one that nobody wants to be told of ends by
-    /// the clock alone.
-    pub(crate) fn watch(&self, lease: &Arc<Lease>) -> Ticket {
-        Ticket {
-            renewal: lease.renewed.then(|| {
-                let (due, deadline) = lease.next_look(self.shared.grid_offset);
-                self.shared.insert(Task::Keep(lease.clone()), due, deadline)
-            }),
-            report: lease.has_callback().then(|| self.shared.reporter.watch(lease)),
+    /// Renews the lease from now on, if it is to be renewed. Done once for each.
+    pub(crate) fn keep(&self, lease: &Arc<Lease>) {
+        if lease.terms.renewed {
+            let (due, deadline) = lease.next_look(self.shared.grid_offset);
+            let id = self.shared.insert(Task::Keep(lease.clone()), due, deadline);
+            lease.state.lock().renewal = Some(id);
         }
     }
 
-    /// Stops looking after a lease.
-    pub(crate) fn unwatch(&self, ticket: &Ticket) {
-        if let Some(id) = ticket.renewal {
+    /// Stops renewing the lease.
+    pub(crate) fn let_go(&self, lease: &Lease) {
+        let renewal = lease.state.lock().renewal.take();
+        if let Some(id) = renewal {
             self.shared.agenda.lock().schedule.remove(id);
         }
-        if let Some(id) = ticket.report {
+    }
+
+    /// Tells the callback of the lease's present grant when it ends, if there is one. A fixed lease that nobody wants to
+    /// be told of ends by the clock alone.
+    pub(crate) fn watch(&self, lease: &Arc<Lease>) -> Option<Report> {
+        lease.has_callback().then(|| Report(self.shared.reporter.watch(lease)))
+    }
+
+    pub(crate) fn unwatch(&self, report: Option<&Report>) {
+        if let Some(&Report(id)) = report {
             self.shared.reporter.unwatch(id);
         }
     }
 
-    /// Deletes, in the background, what a hold of unknown outcome may have left on the server. `length` is the longest
-    /// lease that was asked for with it.
-    pub(crate) fn clean_up(&self, hold: &Hold, doubt: Doubt, length: Duration) {
-        let now = self.shared.clock.now();
-        let cleanup = Cleanup::new(hold.clone(), doubt, length, now);
-        self.shared.insert(Task::CleanUp(cleanup), now, Moment::NEVER);
+    pub(crate) fn sweeper(&self) -> &Sweeper {
+        &self.sweeper
     }
 
     /// Tells the lease's callback of its loss, if it was lost and nobody told it yet.

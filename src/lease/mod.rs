@@ -7,6 +7,7 @@ mod schedule;
 
 use std::{
     mem,
+    ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::Arc,
     time::Duration,
@@ -15,12 +16,13 @@ use std::{
 pub use self::lost::{Lost, LostReason};
 pub(crate) use self::{
     cleanup::Doubt,
-    keeper::{Keeper, Ticket},
+    keeper::{Keeper, Report, Sweeper},
 };
 use crate::{
     Error,
     clock::{Clock, Moment},
     error::Source,
+    lease::schedule::Id,
     store::{Failure, Hold},
     sync::{Condvar, Mutex},
 };
@@ -39,7 +41,8 @@ pub(crate) fn valid_until(sent: Moment, length: Duration) -> Moment {
 /// A grant, as the store made it.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    pub(crate) fencing_token: u64,
+    /// The grant's own, and those for grants that the lease is handed on to.
+    pub(crate) fencing_tokens: Range<u64>,
     /// When the request was sent that was granted.
     pub(crate) sent: Moment,
     /// What the attempts before it may still do.
@@ -58,7 +61,24 @@ pub(crate) struct Terms {
     pub(crate) renewed: bool,
     /// How long the whole grant may last, renewals and extensions included.
     pub(crate) max_hold: Duration,
+    /// How often in a row it may be handed on within this process while another one waits.
+    pub(crate) handoffs: u32,
+    /// Whether those who came earlier, anywhere, have it first.
+    pub(crate) fair: bool,
     pub(crate) on_lost: Option<OnLost>,
+}
+
+/// How long a lease is handed on at most before the server is asked whether another process waits.
+const LONGEST_TURN: Duration = Duration::from_millis(5);
+
+/// What may become of a lease when its grant ends, while another thread of this process waits.
+pub(crate) enum Succession {
+    /// It is the next grant's now, which has this fencing token; with the callback of the one before.
+    HandedOn(u64, Option<OnLost>),
+    /// It may be the next grant's if no other process waits: the server has to be asked.
+    Asks,
+    /// It ends.
+    None,
 }
 
 /// The shortest lease: what is left of it after the drift allowance still spans a round trip on a local network.
@@ -91,30 +111,48 @@ impl Terms {
         Ok(())
     }
 
+    /// Whether a grant on these terms may be followed by one on the terms `to` without asking the server.
+    fn may_be_handed_on(&self, to: &Terms) -> bool {
+        let essence = |terms: &Self| (terms.length, terms.renewed, terms.max_hold, terms.handoffs, terms.fair);
+        self.hands_on() && essence(self) == essence(to)
+    }
+
+    /// Whether a grant may be followed by others without asking the server at all.
+    pub(crate) fn hands_on(&self) -> bool {
+        self.renewed && !self.fair && self.handoffs > 0
+    }
+
     /// The length to ask for in the first place.
     pub(crate) fn first_length(&self) -> Duration {
         self.length.min(self.max_hold)
     }
 }
 
-/// The state of one grant, shared by its guard and the keeper.
+/// What the server keeps for this process, and the state of the grant that it is now: shared by its guard and the
+/// keeper. It may become the next grant's, in another thread, without a word to the server.
 ///
 /// Invariant: once anybody has seen it not held, it is never held again. That is why the clock is read under the
 /// mutex: a renewal that comes after the end finds that the end has come.
 pub(crate) struct Lease {
     pub(crate) hold: Hold,
     pub(crate) name: Arc<[u8]>,
-    pub(crate) fencing_token: u64,
-    length: Duration,
-    renewed: bool,
-    /// Never held beyond this, whatever is renewed or extended.
-    must_end: Moment,
+    /// What the attempts before the granted one may still do.
+    pub(crate) doubt: Doubt,
+    /// Without a callback: that is the grant's.
+    pub(crate) terms: Terms,
+    /// When the request was sent in which the server said that nobody else had it.
+    granted_at: Moment,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
     ended: Condvar,
 }
 
 struct State {
+    fencing_token: u64,
+    /// For those that it is handed on to.
+    spare_fencing_tokens: Range<u64>,
+    /// Never held beyond this, whatever is renewed or extended.
+    must_end: Moment,
     valid_until: Moment,
     /// Whether `valid_until` cannot move any further because of `must_end`.
     exhausted: bool,
@@ -124,6 +162,8 @@ struct State {
     trouble: Option<Source>,
     /// Until the loss has been reported or the guard has gone.
     on_lost: Option<OnLost>,
+    /// Its place on the keeper's schedule.
+    renewal: Option<Id>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -146,27 +186,63 @@ enum Due {
 
 impl Lease {
     pub(crate) fn new(hold: Hold, name: Arc<[u8]>, grant: &Grant, terms: &Terms, clock: Arc<dyn Clock>) -> Self {
-        let (fencing_token, sent) = (grant.fencing_token, grant.sent);
+        let Grant { sent, doubt, .. } = *grant;
+        let mut fencing_tokens = grant.fencing_tokens.clone();
         let must_end = sent + terms.max_hold;
         let length = terms.first_length();
         Self {
             hold,
             name,
-            fencing_token,
-            length: terms.length,
-            renewed: terms.renewed,
-            must_end,
+            doubt,
+            terms: Terms {
+                on_lost: None,
+                ..terms.clone()
+            },
+            granted_at: sent,
             clock,
             state: Mutex::new(State {
+                fencing_token: fencing_tokens.next().expect("a grant has a fencing token"),
+                spare_fencing_tokens: fencing_tokens,
+                must_end,
                 valid_until: valid_until(sent, length),
                 exhausted: sent + length >= must_end,
                 phase: Phase::Held,
                 longest_asked: length,
                 trouble: None,
                 on_lost: terms.on_lost.clone(),
+                renewal: None,
             }),
             ended: Condvar::default(),
         }
+    }
+
+    /// Makes the lease the next grant's, on the terms `to`, if they are its own, it is held, it ends no later than
+    /// they say, and no other process can have waited long.
+    pub(crate) fn hand_on(&self, to: &Terms) -> Succession {
+        let mut state = self.state.lock();
+        let as_granted = !state.exhausted && state.longest_asked <= self.terms.length;
+        if !self.terms.may_be_handed_on(to) || !as_granted || self.phase(&state) != Phase::Held {
+            return Succession::None;
+        }
+        let now = self.clock.now();
+        if now.until(state.valid_until) < self.terms.length / 2 || now >= self.granted_at + LONGEST_TURN {
+            return Succession::Asks;
+        }
+        let Some(fencing_token) = state.spare_fencing_tokens.next() else {
+            return Succession::Asks;
+        };
+        state.fencing_token = fencing_token;
+        state.must_end = now + self.terms.max_hold;
+        Succession::HandedOn(fencing_token, mem::replace(&mut state.on_lost, to.on_lost.clone()))
+    }
+
+    pub(crate) fn fencing_token(&self) -> u64 {
+        self.state.lock().fencing_token
+    }
+
+    /// The lease that follows on this one, of the same hold and on the same terms, granted by `grant`. It has no callback.
+    pub(crate) fn followed_by(&self, grant: &Grant) -> Self {
+        Self::new(self.hold.clone(), self.name.clone(), grant, &self.terms, self.clock.clone())
     }
 
     /// How much longer the lease certainly holds.
@@ -206,15 +282,19 @@ impl Lease {
 
     /// The longest length that may be asked for now.
     pub(crate) fn longest(&self) -> Duration {
-        self.clock.now().until(self.must_end)
+        self.longest_by(&self.state.lock())
+    }
+
+    fn longest_by(&self, state: &State) -> Duration {
+        self.clock.now().until(state.must_end)
     }
 
     /// Notes that the server has confirmed a renewal or extension to `length`, asked for at `sent`.
     pub(crate) fn prolong(&self, sent: Moment, length: Duration) {
         let mut state = self.state.lock();
         if self.phase(&state) == Phase::Held {
-            state.valid_until = state.valid_until.max(valid_until(sent, length).min(self.must_end));
-            state.exhausted |= sent + length >= self.must_end;
+            state.valid_until = state.valid_until.max(valid_until(sent, length).min(state.must_end));
+            state.exhausted |= sent + length >= state.must_end;
             state.trouble = None;
         }
     }
@@ -258,10 +338,7 @@ impl Lease {
     /// Lets go of the callback: nobody is to be told any more.
     pub(crate) fn forget_callback(&self) {
         let callback = self.state.lock().on_lost.take();
-        // What the callback owns is the user's code, to be dropped on the guard's thread and not under the mutex. A panic
-        // in it must not come out of the drop of a guard.
-        let dropped = catch_unwind(AssertUnwindSafe(move || drop(callback)));
-        dropped.unwrap_or_else(mem::forget);
+        forget(callback);
     }
 
     /// Notes that a lease of `length` is about to be asked for.
@@ -291,7 +368,7 @@ impl Lease {
     fn due(&self) -> Due {
         let state = self.state.lock();
         match self.phase(&state) {
-            Phase::Held if self.renewed && !state.exhausted => Due::Renew(self.length.min(self.longest())),
+            Phase::Held if self.terms.renewed && !state.exhausted => Due::Renew(self.terms.length.min(self.longest_by(&state))),
             Phase::Held => Due::Nothing,
             _ => {
                 // A timer stands still while the machine is suspended: whoever waits for the end may be late.
@@ -308,10 +385,10 @@ impl Lease {
     fn next_look(&self, grid_offset: Duration) -> (Moment, Moment) {
         let state = self.state.lock();
         let end = state.valid_until;
-        if !self.renewed || state.exhausted {
+        if !self.terms.renewed || state.exhausted {
             return (end, Moment::NEVER);
         }
-        let third = self.length / 3;
+        let third = self.terms.length / 3;
         let due = self.clock.now() + third.mul_f64(0.9 + 0.2 * fastrand::f64());
         (due.floor_to(third / 16, grid_offset).min(end), end)
     }
@@ -336,8 +413,15 @@ impl Lease {
     }
 
     fn lost(&self, reason: LostReason, state: &State) -> Lost {
-        Lost::new(reason, self.name.clone(), self.fencing_token, state.trouble.clone())
+        Lost::new(reason, self.name.clone(), state.fencing_token, state.trouble.clone())
     }
+}
+
+/// Drops a callback. What it owns is the user's code, to be dropped on the guard's thread and not under a mutex. A panic
+/// in it must not come out of the drop of a guard.
+pub(crate) fn forget(callback: Option<OnLost>) {
+    let dropped = catch_unwind(AssertUnwindSafe(move || drop(callback)));
+    dropped.unwrap_or_else(mem::forget);
 }
 
 #[cfg(test)]
@@ -351,7 +435,7 @@ mod tests {
 
     pub(super) fn granted_at(sent: Moment) -> Grant {
         Grant {
-            fencing_token: 1,
+            fencing_tokens: 1..2,
             sent,
             doubt: Doubt::default(),
         }
@@ -362,6 +446,8 @@ mod tests {
             length: LENGTH,
             renewed: true,
             max_hold: Duration::MAX,
+            handoffs: 0,
+            fair: false,
             on_lost: None,
         }
     }

@@ -2,7 +2,10 @@
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
-use super::{Acquired, Auditor, Chore, Failure, Found, Hold, Store, Token, Upkeep, because, memory::MemoryStore};
+use super::{
+    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Knock, Listener, Spent, Store, Token, Turn, Upkeep, because,
+    memory::MemoryStore,
+};
 use crate::{
     Inspection,
     clock::{Clock, ManualClock, Moment},
@@ -41,6 +44,8 @@ pub(crate) struct Seen {
 pub(crate) struct FakeStore {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) memory: MemoryStore,
+    /// Whether no knock is ever heard.
+    pub(crate) deaf: bool,
     faults: Arc<Mutex<VecDeque<Fault>>>,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
@@ -51,6 +56,7 @@ impl FakeStore {
         Self {
             memory: MemoryStore::new(clock.clone()),
             clock,
+            deaf: true,
             faults: Arc::default(),
             seen: Arc::default(),
         }
@@ -68,8 +74,21 @@ impl FakeStore {
     /// A hold of somebody else's on the key `name`, granted for `lease`.
     pub(crate) fn taken_by_another(&self, name: &str, lease: Duration) -> Hold {
         let hold = Hold::new(name.as_bytes().into());
-        self.memory.acquire(&hold, lease, Duration::MAX).unwrap();
+        self.grant(&hold, lease);
         hold
+    }
+
+    /// Has the server grant `hold` for `lease`, or find it busy.
+    pub(crate) fn grant(&self, hold: &Hold, lease: Duration) {
+        let ask = Ask {
+            hold,
+            lease,
+            fencing_tokens: 1,
+            fair: false,
+            place: None,
+            asked_for_place: false,
+        };
+        self.memory.acquire(&ask, Duration::MAX).unwrap();
     }
 
     fn note(&self, what: &'static str, hold: &Hold, timeout: Duration) {
@@ -108,9 +127,9 @@ impl FakeStore {
 }
 
 impl Store for FakeStore {
-    fn acquire(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Acquired, Failure> {
-        self.note("acquire", hold, timeout);
-        self.exchange(timeout, || self.memory.acquire(hold, lease, timeout))?
+    fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure> {
+        self.note("acquire", ask.hold, timeout);
+        self.exchange(timeout, || self.memory.acquire(ask, timeout))?
     }
 
     fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
@@ -118,8 +137,14 @@ impl Store for FakeStore {
         self.exchange(timeout, || self.memory.renew(hold, lease, timeout))?
     }
 
-    fn release(&self, hold: &Hold, _: u64, _: bool, timeout: Duration) -> Result<Found, Failure> {
-        self.evict(hold, timeout)
+    fn release(&self, spent: &Spent, repeated: bool, timeout: Duration) -> Result<Found, Failure> {
+        self.note("release", spent.hold, timeout);
+        self.exchange(timeout, || self.memory.release(spent, repeated, timeout))?
+    }
+
+    fn turn(&self, spent: &Spent, lease: Duration, fencing_tokens: u32, timeout: Duration) -> Result<Turn, Failure> {
+        self.note("turn", spent.hold, timeout);
+        self.exchange(timeout, || self.memory.turn(spent, lease, fencing_tokens, timeout))?
     }
 
     fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
@@ -129,6 +154,14 @@ impl Store for FakeStore {
 
     fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
         self.exchange(timeout, || self.memory.inspect(key, timeout))?
+    }
+
+    fn listener(&self, channel: &Channel) -> Box<dyn Listener> {
+        if self.deaf {
+            Box::new(Deaf)
+        } else {
+            self.memory.listener(channel)
+        }
     }
 
     fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor> {
@@ -151,5 +184,22 @@ impl Upkeep for FakeStore {
         let mut memory = self.memory.clone();
         let answers = self.exchange(timeout, || memory.perform(chores, timeout));
         answers.unwrap_or_else(|failure| vec![Err(failure); chores.len()])
+    }
+}
+
+/// Hears no knock: the server does not permit it.
+struct Deaf;
+
+impl Listener for Deaf {
+    fn open(&mut self, _: Duration) -> Result<(), Failure> {
+        Err(Failure::Refused(because("NOPERM")))
+    }
+
+    fn next(&mut self, _: Duration) -> Result<Option<Knock>, Failure> {
+        Err(Failure::Cut(because("it is not open")))
+    }
+
+    fn stopper(&self) -> Box<dyn Fn() + Send + Sync> {
+        Box::new(|| {})
     }
 }

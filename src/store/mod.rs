@@ -13,7 +13,7 @@ pub(crate) mod redis;
 ///
 /// The token is drawn before the first request is sent and never used for another grant, so a request can be
 /// repeated when its outcome is unknown, and one that arrives late can do no harm to anybody else.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hold {
     pub(crate) key: Arc<[u8]>,
     pub(crate) token: Token,
@@ -28,7 +28,7 @@ impl Hold {
 }
 
 /// What stands at the key of a lock: bytes, since other libraries may have put them there.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Token(Arc<[u8]>);
 
 impl Token {
@@ -54,32 +54,101 @@ impl Token {
     }
 }
 
+/// One attempt to acquire.
+#[derive(Clone, Copy)]
+pub(crate) struct Ask<'a> {
+    pub(crate) hold: &'a Hold,
+    pub(crate) lease: Duration,
+    /// How many fencing tokens to draw, in a row: one, and those for hand-overs.
+    pub(crate) fencing_tokens: u32,
+    /// Whether all who wait come first.
+    pub(crate) fair: bool,
+    /// The place to take among those who wait, if it cannot be granted.
+    pub(crate) place: Option<&'a Place<'a>>,
+    /// Whether an attempt before asked for a place.
+    pub(crate) asked_for_place: bool,
+}
+
+/// A place among those who wait for a key.
+pub(crate) struct Place<'a> {
+    /// Where its owner is to be knocked for.
+    pub(crate) channel: &'a Channel,
+    /// How long it lasts unless it is asked for again.
+    pub(crate) lasts: Duration,
+    /// How long the key is kept for its owner after a knock; `None` for as long as the place lasts.
+    pub(crate) claim: Option<Duration>,
+    /// Which one it is, if that was told. Places are numbered in the order in which they were taken.
+    pub(crate) number: Option<u64>,
+    /// Others of the same client that wait for the key: their places are to last as well.
+    pub(crate) companions: &'a [(Token, u64)],
+}
+
+/// Where the waiters of one client are knocked for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Channel(pub(crate) Arc<[u8]>);
+
 /// A server that grants leases.
 ///
 /// Each call is one attempt, blocks for at most `timeout` (connecting included), and may be repeated with the same
-/// hold: every request is idempotent.
+/// hold: every request but `turn` is idempotent.
 pub(crate) trait Store: Send + Sync {
-    /// Grants the key to the token for `lease` if it is free or already the token's (never shortening its TTL).
-    fn acquire(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Acquired, Failure>;
+    /// Grants the key to the token if it is free, left to it, or its already (never shortening its TTL).
+    fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure>;
 
     /// Makes the key last at least `lease` from now if it is the token's; never shortens it, never creates it.
     fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure>;
 
-    /// Deletes the key if it is the token's, whose grant drew `fencing_token`. `repeated` says that the same was asked
-    /// before, and not answered: what that request did counts as well, and it is a failure if nobody can tell.
-    fn release(&self, hold: &Hold, fencing_token: u64, repeated: bool, timeout: Duration) -> Result<Found, Failure>;
+    /// Takes the key from the token, whose grant drew `fencing_token`, and leaves it to the next who waits. `repeated` says
+    /// that the same was asked before, and not answered: what that request did counts as well, and it is a failure if
+    /// nobody can tell.
+    fn release(&self, spent: &Spent, repeated: bool, timeout: Duration) -> Result<Found, Failure>;
 
-    /// Deletes the key if it is the token's, on behalf of somebody else: the holder's own release finds it gone.
+    /// As [`release`](Self::release) if somebody waits; otherwise makes the key last at least `lease` from now and draws
+    /// fencing tokens for the next grants.
+    fn turn(&self, spent: &Spent, lease: Duration, fencing_tokens: u32, timeout: Duration) -> Result<Turn, Failure>;
+
+    /// Takes the key from the token on behalf of somebody else, so that the holder's own release finds it gone, and
+    /// whatever place the token has among those who wait.
     fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure>;
 
     /// Looks at `key` and what belongs to it, and changes nothing.
     fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure>;
+
+    /// What hears the knocks at `channel`.
+    fn listener(&self, channel: &Channel) -> Box<dyn Listener>;
 
     /// An audit of the keys that match the glob `pattern`.
     fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor>;
 
     /// A line of its own for the background work, so that it never waits behind the callers' requests.
     fn upkeep(&self) -> Box<dyn Upkeep>;
+}
+
+/// A grant that has ended.
+#[derive(Clone, Copy)]
+pub(crate) struct Spent<'a> {
+    pub(crate) hold: &'a Hold,
+    pub(crate) fencing_token: u64,
+}
+
+/// Hears the knocks at one channel, on a line of its own to the server.
+pub(crate) trait Listener: Send {
+    /// Sees to it that knocks are heard from here on. Blocks for at most `timeout`.
+    fn open(&mut self, timeout: Duration) -> Result<(), Failure>;
+
+    /// Waits for the next knock, for at most `limit`; `None` if none came. After a failure it has to be opened again.
+    fn next(&mut self, limit: Duration) -> Result<Option<Knock>, Failure>;
+
+    /// Ends whatever it waits for, now and later, from another thread.
+    fn stopper(&self) -> Box<dyn Fn() + Send + Sync>;
+}
+
+/// The news that a waiter should come for its key.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Knock {
+    pub(crate) hold: Hold,
+    /// In how long. At once: the key was left to it.
+    pub(crate) after: Duration,
 }
 
 /// The background work's own line to the server.
@@ -107,12 +176,24 @@ pub(crate) enum Chore {
 #[derive(Debug, PartialEq)]
 pub(crate) enum Acquired {
     Granted {
+        /// The first of those that were asked for.
         fencing_token: u64,
     },
-    /// Somebody else holds the key; it expires after `ttl`, or never.
+    /// Somebody else holds the key, or has to have it first; that ends after `ttl`, or never.
     Busy {
         ttl: Option<Duration>,
+        /// The place of the token among those who wait, if it has one.
+        place: Option<u64>,
     },
+}
+
+/// What became of a key whose grant has ended.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Turn {
+    /// It was kept, with fencing tokens from this one on.
+    Kept { fencing_token: u64 },
+    /// It went to somebody else, if it was still the token's.
+    Left(Found),
 }
 
 /// What stood at the key when a renewal or release looked.

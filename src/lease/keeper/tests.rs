@@ -32,9 +32,15 @@ impl Fixture {
     fn lease(&self, name: &str, terms: &Terms) -> Arc<Lease> {
         let clock = self.store.clock.clone();
         let hold = Hold::new(name.as_bytes().into());
-        self.store.memory.acquire(&hold, terms.first_length(), COMMAND).unwrap();
+        self.store.grant(&hold, terms.first_length());
         let grant = granted_at(clock.now());
         Arc::new(Lease::new(hold, name.as_bytes().into(), &grant, terms, clock))
+    }
+
+    /// What a guard does when it gets the lease.
+    fn take_up(&self, lease: &Arc<Lease>) {
+        self.keeper.keep(lease);
+        self.keeper.watch(lease);
     }
 
     /// Lets `time` pass, with a round whenever something is due.
@@ -71,7 +77,7 @@ fn counting(reports: &Arc<AtomicU32>) -> Terms {
 fn a_lease_is_renewed_after_a_third_and_held_for_as_long_as_it_is() {
     let fixture = Fixture::new();
     let lease = fixture.lease("x", &terms());
-    let _ticket = fixture.keeper.watch(&lease);
+    fixture.take_up(&lease);
     fixture.pass(LENGTH / 4);
     assert_eq!(fixture.renewals(), 0);
     fixture.pass(20 * LENGTH);
@@ -83,9 +89,9 @@ fn a_lease_is_renewed_after_a_third_and_held_for_as_long_as_it_is() {
 fn a_released_lease_is_not_renewed() {
     let fixture = Fixture::new();
     let lease = fixture.lease("x", &terms());
-    let ticket = fixture.keeper.watch(&lease);
+    fixture.take_up(&lease);
     lease.finish().unwrap();
-    fixture.keeper.unwatch(&ticket);
+    fixture.keeper.let_go(&lease);
     fixture.pass(2 * LENGTH);
     assert_eq!(fixture.renewals(), 0);
 }
@@ -101,7 +107,7 @@ fn a_fixed_lease_is_never_renewed_but_its_end_is_told() {
             ..counting(&reports)
         },
     );
-    let _ticket = fixture.keeper.watch(&lease);
+    fixture.take_up(&lease);
     lease.prolong(fixture.store.clock.now(), 2 * LENGTH);
     fixture.pass(LENGTH * 3 / 2);
     assert!(lease.check().is_ok());
@@ -116,7 +122,7 @@ fn one_swallowed_reply_costs_no_lease() {
     for length in [100, 500, 3_000, 30_000].map(Duration::from_millis) {
         let fixture = Fixture::new();
         let lease = fixture.lease("x", &Terms { length, ..terms() });
-        let _ticket = fixture.keeper.watch(&lease);
+        fixture.take_up(&lease);
         for _ in 0..10 {
             fixture.store.then([Fault::SwallowReply]);
             fixture.pass(length);
@@ -130,7 +136,7 @@ fn refused_connections_do_not_make_the_next_batch_wait_too_long() {
     let fixture = Fixture::new();
     let length = Duration::from_secs(3);
     let lease = fixture.lease("x", &Terms { length, ..terms() });
-    let _ticket = fixture.keeper.watch(&lease);
+    fixture.take_up(&lease);
     fixture.store.then([Fault::Unreachable; 7]);
     fixture.store.then([Fault::SwallowReply]);
     fixture.pass(2 * length);
@@ -141,7 +147,7 @@ fn refused_connections_do_not_make_the_next_batch_wait_too_long() {
 fn a_lease_that_expires_over_failing_renewals_says_why_they_failed() {
     let fixture = Fixture::new();
     let lease = fixture.lease("x", &terms());
-    let _ticket = fixture.keeper.watch(&lease);
+    fixture.take_up(&lease);
     fixture.store.then([Fault::NotPermitted; 1_000]);
     fixture.pass(2 * LENGTH);
     let lost = lease.check().unwrap_err();
@@ -157,7 +163,7 @@ fn renewal_goes_on_through_failures_until_the_lease_has_ended() {
     let fixture = Fixture::new();
     let reports = Arc::default();
     let lease = fixture.lease("x", &counting(&reports));
-    let _ticket = fixture.keeper.watch(&lease);
+    fixture.take_up(&lease);
     fixture.store.then([
         Fault::Unreachable,
         Fault::Loading,
@@ -184,7 +190,8 @@ fn a_deleted_and_a_taken_key_are_told_apart() {
         fixture.lease("a", &counting(&reports)),
         fixture.lease("b", &counting(&reports)),
     );
-    let _tickets = (fixture.keeper.watch(&deleted), fixture.keeper.watch(&taken));
+    fixture.take_up(&deleted);
+    fixture.take_up(&taken);
     fixture.store.memory.evict(&deleted.hold, COMMAND).unwrap();
     fixture.store.memory.evict(&taken.hold, COMMAND).unwrap();
     fixture.store.taken_by_another("b", 10 * LENGTH);
@@ -206,7 +213,8 @@ fn a_batch_never_waits_past_half_the_way_to_the_nearest_end() {
             ..terms()
         },
     );
-    let _tickets = (fixture.keeper.watch(&long), fixture.keeper.watch(&short));
+    fixture.take_up(&long);
+    fixture.take_up(&short);
     fixture.pass(LENGTH);
     let seen = fixture.store.seen();
     assert!(seen.iter().all(|seen| seen.timeout <= Duration::from_millis(300)));
@@ -217,7 +225,7 @@ fn a_batch_never_waits_past_half_the_way_to_the_nearest_end() {
 fn a_lease_too_short_for_the_way_to_the_server_does_not_starve_the_others() {
     let fixture = Fixture::new();
     let long = fixture.lease("long", &terms());
-    let _long = fixture.keeper.watch(&long);
+    fixture.take_up(&long);
     // The way takes longer than the least patience, and there is always a lease that asks for that little.
     for _ in 0..2_000 {
         let tiny = fixture.lease(
@@ -227,7 +235,7 @@ fn a_lease_too_short_for_the_way_to_the_server_does_not_starve_the_others() {
                 ..terms()
             },
         );
-        let ticket = fixture.keeper.watch(&tiny);
+        fixture.take_up(&tiny);
         let due = fixture.keeper.shared.agenda.lock().schedule.next_due().unwrap();
         let now = fixture.store.clock.now();
         fixture.store.clock.advance(now.until(due));
@@ -236,7 +244,7 @@ fn a_lease_too_short_for_the_way_to_the_server_does_not_starve_the_others() {
             fixture.store.then([Fault::SwallowReply]);
         }
         fixture.keeper.shared.round(&mut *fixture.store.upkeep());
-        fixture.keeper.unwatch(&ticket);
+        fixture.keeper.let_go(&tiny);
         assert!(long.check().is_ok());
     }
 }
@@ -245,7 +253,7 @@ fn a_lease_too_short_for_the_way_to_the_server_does_not_starve_the_others() {
 fn many_leases_go_out_in_few_batches() {
     let fixture = Fixture::new();
     let leases: Vec<_> = (0..300).map(|n| fixture.lease(&n.to_string(), &terms())).collect();
-    let _tickets: Vec<_> = leases.iter().map(|lease| fixture.keeper.watch(lease)).collect();
+    leases.iter().for_each(|lease| fixture.take_up(lease));
     fixture.pass(LENGTH / 2);
     let mut instants: Vec<_> = fixture.store.seen().iter().map(|seen| seen.at).collect();
     assert_eq!(instants.len(), 300);
@@ -263,11 +271,11 @@ fn what_an_attempt_may_leave_behind_is_deleted_soon_even_when_it_runs_late() {
         LENGTH,
         &Failure::Silent(because("timed out")),
     );
-    fixture.keeper.clean_up(&hold, doubt, LENGTH);
+    fixture.keeper.sweeper().clean_up(&hold, doubt, LENGTH);
     fixture.pass(Duration::from_secs(5));
 
     // The stalled server runs it now.
-    fixture.store.memory.acquire(&hold, LENGTH, COMMAND).unwrap();
+    fixture.store.grant(&hold, LENGTH);
     fixture.pass(LENGTH / 16);
     assert_eq!(fixture.store.memory.evict(&hold, COMMAND).unwrap(), Found::Nothing);
 
@@ -280,7 +288,7 @@ fn a_clean_up_is_tried_once_more_when_the_client_goes() {
     let fixture = Fixture::new();
     let hold = fixture.store.taken_by_another("x", LENGTH);
     fixture.store.then([Fault::Unreachable]);
-    fixture.keeper.clean_up(&hold, Doubt::default(), LENGTH);
+    fixture.keeper.sweeper().clean_up(&hold, Doubt::default(), LENGTH);
     fixture.keeper.shared.round(&mut *fixture.store.upkeep());
     fixture.keeper.shared.last_round(&mut *fixture.store.upkeep());
     assert_eq!(fixture.store.memory.evict(&hold, COMMAND).unwrap(), Found::Nothing);
@@ -296,11 +304,7 @@ fn a_panicking_callback_costs_only_itself() {
     };
     let leases = [fixture.lease("a", &panicking), fixture.lease("b", &counting(&reports))];
     let kept = fixture.lease("c", &terms());
-    let _tickets: Vec<_> = leases
-        .iter()
-        .chain([&kept])
-        .map(|lease| fixture.keeper.watch(lease))
-        .collect();
+    leases.iter().chain([&kept]).for_each(|lease| fixture.take_up(lease));
     for lease in &leases {
         fixture.store.memory.evict(&lease.hold, COMMAND).unwrap();
     }

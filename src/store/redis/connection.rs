@@ -16,7 +16,7 @@ use redis::{
 
 use super::{
     reply,
-    socket::{Aside, Socket},
+    socket::{Aside, HangUp, Socket},
 };
 use crate::store::{Failure, because};
 
@@ -54,7 +54,7 @@ impl Opener {
         }
     }
 
-    fn open(&self, deadline: Instant) -> Result<Wire, Failure> {
+    pub(super) fn open(&self, deadline: Instant) -> Result<Wire, Failure> {
         let deadline = deadline.min(Instant::now() + self.connect_timeout);
         let generation = self.generation.load(Ordering::SeqCst);
         let socket = Socket::connect(&self.address, deadline, &self.aside).map_err(|source| {
@@ -114,7 +114,7 @@ impl Opener {
     }
 
     /// Whether an error repeats the password, as it may if the answers are not to the requests that they seem to be.
-    fn gives_away(&self, error: &ServerError) -> bool {
+    pub(super) fn gives_away(&self, error: &ServerError) -> bool {
         let secret = self
             .login
             .password()
@@ -214,7 +214,7 @@ impl Connection {
 }
 
 /// An open connection.
-struct Wire {
+pub(super) struct Wire {
     socket: Socket,
     /// Keeps what was read of the next reply.
     parser: Parser,
@@ -229,6 +229,16 @@ impl Wire {
         commands: impl IntoIterator<Item = &'a Cmd>,
         deadline: Instant,
     ) -> RedisResult<Vec<Value>> {
+        let sent = self.send(commands, deadline)?;
+        (0..sent).map(|_| self.receive(deadline)).collect()
+    }
+
+    /// Sends `commands` by `deadline`; returns how many they were.
+    pub(super) fn send<'a>(
+        &mut self,
+        commands: impl IntoIterator<Item = &'a Cmd>,
+        deadline: Instant,
+    ) -> RedisResult<usize> {
         let (mut bytes, mut sent) = (Vec::with_capacity(512), 0);
         for command in commands {
             command.write_packed_command(&mut bytes);
@@ -236,7 +246,17 @@ impl Wire {
         }
         self.socket.set_deadline(deadline);
         self.socket.write_all(&bytes)?;
-        (0..sent).map(|_| self.parser.parse_value(&mut self.socket)).collect()
+        Ok(sent)
+    }
+
+    /// Reads one reply, or message, by `deadline`. After a timeout it may be called again: what had come of it is kept.
+    pub(super) fn receive(&mut self, deadline: Instant) -> RedisResult<Value> {
+        self.socket.set_deadline(deadline);
+        self.parser.parse_value(&mut self.socket)
+    }
+
+    pub(super) fn hanger_up(&self) -> HangUp {
+        self.socket.hanger_up()
     }
 }
 
@@ -262,7 +282,7 @@ impl fmt::Display for Flat {
 impl error::Error for Flat {}
 
 /// What it means that a request's answer could not be read.
-fn unanswered(error: RedisError) -> Failure {
+pub(super) fn unanswered(error: RedisError) -> Failure {
     if error.is_timeout() {
         Failure::Silent(Arc::new(Flat(error)))
     } else if error.is_io_error() {

@@ -2,6 +2,7 @@
 
 mod audit;
 mod connection;
+mod listener;
 mod permission;
 mod pool;
 mod reply;
@@ -19,11 +20,12 @@ use redis::Value;
 use self::{
     audit::RedisAuditor,
     connection::{Connection, Opener},
+    listener::RedisListener,
     pool::{Lent, Pool, Urgency},
     script::{Call, Scripts},
 };
-use super::{Acquired, Auditor, Chore, Failure, Found, Hold, Store, Upkeep};
-use crate::{Error, Inspection, keys};
+use super::{Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Spent, Store, Turn, Upkeep};
+use crate::{Error, Inspection};
 
 pub(crate) struct RedisStore {
     pool: Pool,
@@ -62,29 +64,34 @@ impl RedisStore {
 }
 
 impl Store for RedisStore {
-    fn acquire(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Acquired, Failure> {
-        let counter = keys::helper("fencing", &hold.key);
-        let reply = self.call(self.scripts.acquiring(hold, &counter, lease), Urgency::CanWait, timeout)?;
-        reply::acquired(reply, &hold.key, &counter)
+    fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure> {
+        let reply = self.call(self.scripts.acquiring(ask), Urgency::CanWait, timeout)?;
+        reply::acquired(reply, &ask.hold.key)
     }
 
     fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
         reply::found(self.call(self.scripts.renewing(hold, lease), Urgency::First, timeout)?)
     }
 
-    fn release(&self, hold: &Hold, fencing_token: u64, repeated: bool, timeout: Duration) -> Result<Found, Failure> {
-        let releasing = self.scripts.releasing(hold, fencing_token, repeated);
-        reply::found(self.call(releasing, Urgency::First, timeout)?)
+    fn release(&self, spent: &Spent, repeated: bool, timeout: Duration) -> Result<Found, Failure> {
+        reply::found(self.call(self.scripts.releasing(spent, repeated), Urgency::First, timeout)?)
+    }
+
+    fn turn(&self, spent: &Spent, lease: Duration, fencing_tokens: u32, timeout: Duration) -> Result<Turn, Failure> {
+        let turning = self.scripts.turning(spent, lease, fencing_tokens);
+        reply::turn(self.call(turning, Urgency::First, timeout)?)
     }
 
     fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
-        reply::found(self.call(self.scripts.deleting(hold), Urgency::CanWait, timeout)?)
+        reply::found(self.call(self.scripts.evicting(hold), Urgency::CanWait, timeout)?)
     }
 
     fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
-        let counter = keys::helper("fencing", key);
-        let reply = self.call(self.scripts.inspecting(key, &counter), Urgency::CanWait, timeout)?;
-        reply::inspection(reply, key)
+        reply::inspection(self.call(self.scripts.inspecting(key), Urgency::CanWait, timeout)?, key)
+    }
+
+    fn listener(&self, channel: &Channel) -> Box<dyn Listener> {
+        Box::new(RedisListener::new(self.opener.clone(), channel))
     }
 
     fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor> {
@@ -111,7 +118,7 @@ impl Upkeep for Line {
             .iter()
             .map(|chore| match chore {
                 Chore::Renew(hold, lease) => self.scripts.renewing(hold, *lease),
-                Chore::Release(hold) => self.scripts.deleting(hold),
+                Chore::Release(hold) => self.scripts.evicting(hold),
             })
             .collect();
         match script::run(&mut self.connection, &calls, Instant::now() + timeout) {

@@ -7,23 +7,25 @@ use redis::{FromRedisValue, ServerError, Value};
 use crate::{
     Expiry, Holder, Inspection,
     error::Source,
-    store::{Acquired, Failure, Found, because},
+    keys,
+    store::{Acquired, Failure, Found, Turn, because},
 };
 
 const NO_MORE_CLIENTS: &str = "max number of clients";
 
-/// The answer to an acquire of the lock `key` with the fencing counter `counter`.
-pub(super) fn acquired(reply: Value, key: &[u8], counter: &[u8]) -> Result<Acquired, Failure> {
+/// The answer to an acquire of the lock `key`.
+pub(super) fn acquired(reply: Value, key: &[u8]) -> Result<Acquired, Failure> {
     match reply {
         Value::ServerError(error) if is_wrong_type(&error) => Err(Failure::KeyConflict(key.to_vec())),
         Value::ServerError(error) => Err(failure(error)),
         Value::Int(fencing_token) if fencing_token > 0 => Ok(Acquired::Granted {
             fencing_token: fencing_token as u64,
         }),
-        Value::Nil => Err(Failure::KeyConflict(counter.to_vec())),
+        Value::Nil => Err(Failure::KeyConflict(keys::helper("fencing", key))),
         Value::Array(parts) => match parts[..] {
-            [Value::Int(ttl)] => Ok(Acquired::Busy {
+            [Value::Int(ttl), Value::Int(place)] => Ok(Acquired::Busy {
                 ttl: u64::try_from(ttl).ok().map(Duration::from_millis),
+                place: u64::try_from(place).ok().filter(|&place| place > 0),
             }),
             _ => Err(unexpected(&Value::Array(parts))),
         },
@@ -44,6 +46,19 @@ pub(super) fn found(reply: Value) -> Result<Found, Failure> {
     }
 }
 
+/// The answer to the end of a grant.
+pub(super) fn turn(reply: Value) -> Result<Turn, Failure> {
+    match reply {
+        Value::Array(parts) => match parts[..] {
+            [Value::Int(fencing_token)] if fencing_token > 0 => Ok(Turn::Kept {
+                fencing_token: fencing_token as u64,
+            }),
+            _ => Err(unexpected(&Value::Array(parts))),
+        },
+        reply => found(reply).map(Turn::Left),
+    }
+}
+
 /// The answer to a look at the lock `key`.
 pub(super) fn inspection(reply: Value, key: &[u8]) -> Result<Inspection, Failure> {
     if let Value::ServerError(error) = &reply
@@ -51,14 +66,16 @@ pub(super) fn inspection(reply: Value, key: &[u8]) -> Result<Inspection, Failure
     {
         return Err(Failure::KeyConflict(key.to_vec()));
     }
-    let (token, ttl, counter): (Option<Vec<u8>>, i64, Option<Vec<u8>>) = parsed(reply)?;
-    let Some(token) = token else {
-        return Ok(Inspection::free());
+    let (token, ttl, counter, waiters): (Option<Vec<u8>>, i64, Option<Vec<u8>>, usize) = parsed(reply)?;
+    // Left to a waiter that was knocked for.
+    let held = token.filter(|token| !token.starts_with(b"redlatch:claim:"));
+    let Some(token) = held else {
+        return Ok(Inspection::free(waiters));
     };
     let expiry = u64::try_from(ttl).map_or(Expiry::Never, |ttl| Expiry::In(Duration::from_millis(ttl)));
     // What stands there may be no counter; an acquire would say so.
     let fencing_token = counter.and_then(|digits| str::from_utf8(&digits).ok()?.parse().ok());
-    Ok(Inspection::held(Holder::new(&token, expiry), fencing_token))
+    Ok(Inspection::held(Holder::new(&token, expiry), fencing_token, waiters))
 }
 
 /// The answer to a plain command.

@@ -5,42 +5,89 @@ use std::time::{Duration, Instant};
 use redis::{Arg, Cmd, ToRedisArgs, Value};
 
 use super::{connection::Connection, permission, reply};
-use crate::{
-    keys,
-    store::{Failure, Hold, millis_rounded_up},
-};
+use crate::store::{Ask, Failure, Hold, Spent, millis_rounded_up};
 
 /// How long a fencing counter stays after the last grant of its name. The server's clock alone keeps tokens
 /// rising; the counter bridges a clock that was stepped back, so it has to outlive such a step.
 const FENCING_TTL: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 
+/// What stands before the scripts that know of waiters.
+macro_rules! with_queue {
+    ($script:literal) => {
+        concat!(include_str!("../scripts/queue.lua"), "\n", include_str!($script))
+    };
+}
+
 pub(super) struct Scripts {
     acquire: Script,
     renew: Script,
     release: Script,
+    turn: Script,
     inspect: Script,
     /// How long the mark of a release stays. It has to outlive the repetition of a release whose answer was lost, which
     /// ends within two command timeouts.
     mark_ttl: Duration,
 }
 
+/// The helper keys of a lock.
+mod helper {
+    use crate::keys;
+
+    pub(super) fn counter(key: &[u8]) -> Vec<u8> {
+        keys::helper("fencing", key)
+    }
+
+    pub(super) fn mark(key: &[u8]) -> Vec<u8> {
+        keys::helper("released", key)
+    }
+
+    pub(super) fn queue(key: &[u8]) -> Vec<u8> {
+        keys::helper("queue", key)
+    }
+
+    pub(super) fn waiters(key: &[u8]) -> Vec<u8> {
+        keys::helper("waiters", key)
+    }
+}
+
 impl Scripts {
     pub(super) fn new(command_timeout: Duration) -> Self {
         Self {
-            acquire: Script::new(include_str!("../scripts/acquire.lua")),
+            acquire: Script::new(with_queue!("../scripts/acquire.lua")),
             renew: Script::new(include_str!("../scripts/renew.lua")),
-            release: Script::new(include_str!("../scripts/release.lua")),
+            release: Script::new(with_queue!("../scripts/release.lua")),
+            turn: Script::new(with_queue!("../scripts/turn.lua")),
             inspect: Script::new(include_str!("../scripts/inspect.lua")),
             mark_ttl: (command_timeout * 3).max(Duration::from_secs(1)),
         }
     }
 
-    pub(super) fn acquiring(&self, hold: &Hold, counter: &[u8], lease: Duration) -> Call<'_> {
-        self.acquire
-            .on(&[&hold.key, counter])
-            .arg(hold.token.as_bytes())
-            .arg(millis_rounded_up(lease))
+    pub(super) fn acquiring(&self, ask: &Ask) -> Call<'_> {
+        let key = &ask.hold.key;
+        let call = self
+            .acquire
+            .on(&[key, &helper::counter(key), &helper::queue(key), &helper::waiters(key)])
+            .arg(ask.hold.token.as_bytes())
+            .arg(millis_rounded_up(ask.lease))
             .arg(FENCING_TTL.as_secs() * 1000)
+            .arg(ask.fencing_tokens)
+            .arg(u8::from(ask.fair));
+        let asked = if ask.asked_for_place { "0" } else { "" };
+        let Some(place) = ask.place else {
+            return call.arg("").arg(0).arg(0).arg(asked);
+        };
+        let call = call
+            .arg(&*place.channel.0)
+            .arg(millis_rounded_up(place.lasts))
+            .arg(place.claim.map_or(0, millis_rounded_up));
+        let call = match place.number {
+            Some(number) => call.arg(number),
+            None => call.arg(asked),
+        };
+        place
+            .companions
+            .iter()
+            .fold(call, |call, (token, number)| call.arg(token.as_bytes()).arg(*number))
     }
 
     pub(super) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
@@ -51,26 +98,40 @@ impl Scripts {
     }
 
     /// The holder's own release, which leaves a mark.
-    pub(super) fn releasing(&self, hold: &Hold, fencing_token: u64, repeated: bool) -> Call<'_> {
-        self.deletion(hold)
-            .arg(fencing_token)
+    pub(super) fn releasing(&self, spent: &Spent, repeated: bool) -> Call<'_> {
+        self.release_of(spent.hold)
+            .arg(spent.fencing_token)
             .arg(self.mark_ttl.as_millis() as u64)
             .arg(u8::from(repeated))
     }
 
     /// Without a mark: the holder's own release must not be told that it succeeded, nor lose its mark to this one.
-    pub(super) fn deleting(&self, hold: &Hold) -> Call<'_> {
-        self.deletion(hold).arg(0).arg(0).arg(0)
+    pub(super) fn evicting(&self, hold: &Hold) -> Call<'_> {
+        self.release_of(hold).arg(0).arg(0).arg(0)
     }
 
-    fn deletion(&self, hold: &Hold) -> Call<'_> {
+    fn release_of(&self, hold: &Hold) -> Call<'_> {
+        let key = &hold.key;
         self.release
-            .on(&[&hold.key, &keys::helper("released", &hold.key)])
+            .on(&[key, &helper::mark(key), &helper::queue(key), &helper::waiters(key)])
             .arg(hold.token.as_bytes())
     }
 
-    pub(super) fn inspecting(&self, key: &[u8], counter: &[u8]) -> Call<'_> {
-        self.inspect.on(&[key, counter])
+    pub(super) fn turning(&self, spent: &Spent, lease: Duration, fencing_tokens: u32) -> Call<'_> {
+        let key = &spent.hold.key;
+        let (mark, queue, waiters) = (helper::mark(key), helper::queue(key), helper::waiters(key));
+        self.turn
+            .on(&[key, &mark, &queue, &waiters, &helper::counter(key)])
+            .arg(spent.hold.token.as_bytes())
+            .arg(spent.fencing_token)
+            .arg(self.mark_ttl.as_millis() as u64)
+            .arg(millis_rounded_up(lease))
+            .arg(FENCING_TTL.as_secs() * 1000)
+            .arg(fencing_tokens)
+    }
+
+    pub(super) fn inspecting(&self, key: &[u8]) -> Call<'_> {
+        self.inspect.on(&[key, &helper::counter(key), &helper::waiters(key)])
     }
 }
 

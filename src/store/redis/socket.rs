@@ -5,7 +5,7 @@
 
 use std::{
     io::{self, Read, Write},
-    net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs},
+    net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
     os::unix::net::UnixStream,
     sync::{Arc, mpsc},
     thread,
@@ -19,7 +19,7 @@ use rustix::{
 };
 
 pub(super) struct Socket {
-    stream: Stream,
+    stream: Arc<Stream>,
     deadline: Instant,
     /// The timeout that the stream has now.
     armed: Option<Duration>,
@@ -28,6 +28,19 @@ pub(super) struct Socket {
 enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+/// Ends whatever is read from or written to a socket, now and later, from another thread.
+pub(super) struct HangUp(Arc<Stream>);
+
+impl HangUp {
+    pub(super) fn hang_up(&self) {
+        // One that the peer has closed already needs no more.
+        let _ = match &*self.0 {
+            Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
+            Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
+        };
+    }
 }
 
 impl Socket {
@@ -44,7 +57,7 @@ impl Socket {
             _ => return Err(io::ErrorKind::Unsupported.into()),
         };
         Ok(Self {
-            stream,
+            stream: Arc::new(stream),
             deadline,
             armed: None,
         })
@@ -55,11 +68,15 @@ impl Socket {
     pub(super) fn is_quiet(&self) -> bool {
         let mut byte = [0_u8];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let peeked = match &self.stream {
+        let peeked = match &*self.stream {
             Stream::Tcp(stream) => recv(stream, &mut byte, flags),
             Stream::Unix(stream) => recv(stream, &mut byte, flags),
         };
         matches!(peeked, Err(Errno::WOULDBLOCK | Errno::INTR))
+    }
+
+    pub(super) fn hanger_up(&self) -> HangUp {
+        HangUp(self.stream.clone())
     }
 
     /// Sets by when what follows must be done.
@@ -68,10 +85,10 @@ impl Socket {
     }
 
     /// Makes `call` with what is left of the time, as often as it is interrupted.
-    fn in_time<T>(&mut self, mut call: impl FnMut(&mut Stream) -> io::Result<T>) -> io::Result<T> {
+    fn in_time<T>(&mut self, mut call: impl FnMut(&Stream) -> io::Result<T>) -> io::Result<T> {
         uninterrupted(|| {
             self.arm()?;
-            call(&mut self.stream)
+            call(&self.stream)
         })
         .map_err(|error| match error.kind() {
             // What the system calls "resource temporarily unavailable".
@@ -84,7 +101,7 @@ impl Socket {
     fn arm(&mut self) -> io::Result<()> {
         let left = Duration::from_millis(left(self.deadline)?.as_nanos().div_ceil(1_000_000) as u64);
         if self.armed != Some(left) {
-            match &self.stream {
+            match &*self.stream {
                 Stream::Tcp(stream) => {
                     stream.set_read_timeout(Some(left))?;
                     stream.set_write_timeout(Some(left))?;
@@ -103,8 +120,8 @@ impl Socket {
 impl Read for Socket {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.in_time(|stream| match stream {
-            Stream::Tcp(stream) => stream.read(buffer),
-            Stream::Unix(stream) => stream.read(buffer),
+            Stream::Tcp(stream) => (&*stream).read(buffer),
+            Stream::Unix(stream) => (&*stream).read(buffer),
         })
     }
 }
@@ -112,8 +129,8 @@ impl Read for Socket {
 impl Write for Socket {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.in_time(|stream| match stream {
-            Stream::Tcp(stream) => stream.write(bytes),
-            Stream::Unix(stream) => stream.write(bytes),
+            Stream::Tcp(stream) => (&*stream).write(bytes),
+            Stream::Unix(stream) => (&*stream).write(bytes),
         })
     }
 

@@ -1,0 +1,92 @@
+//! Who waits for a key, in the order of their places.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use crate::{
+    clock::Moment,
+    store::{Channel, Place, Token},
+};
+
+#[derive(Default)]
+pub(super) struct Queue {
+    waiters: BTreeMap<u64, Waiter>,
+}
+
+#[derive(Clone)]
+pub(super) struct Waiter {
+    pub(super) token: Token,
+    pub(super) channel: Channel,
+    pub(super) lives_until: Moment,
+    /// `None` for one that keeps to its turn: its claim lasts as long as it lives.
+    pub(super) claim: Option<Duration>,
+}
+
+impl Waiter {
+    pub(super) fn claim_ends(&self, now: Moment) -> Moment {
+        let claim = self.claim.unwrap_or(Duration::MAX);
+        (now + claim).min(self.lives_until)
+    }
+}
+
+impl Queue {
+    /// Gives `token` the place that it asks for, or keeps it, along with those of its companions; `fresh` is the number of
+    /// a new place, unless a later one was given already.
+    pub(super) fn enter(&mut self, token: &Token, place: &Place, fresh: u64, now: Moment) -> u64 {
+        let behind_all = self.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
+        let number = place
+            .number
+            .or_else(|| self.place_of(token))
+            .unwrap_or_else(|| fresh.max(behind_all));
+        let own = [(token.clone(), number)];
+        for (token, number) in own.iter().chain(place.companions) {
+            let waiter = Waiter {
+                token: token.clone(),
+                channel: place.channel.clone(),
+                lives_until: now + place.lasts,
+                claim: place.claim,
+            };
+            self.waiters.insert(*number, waiter);
+        }
+        number
+    }
+
+    pub(super) fn take_out(&mut self, token: &Token) {
+        self.waiters.retain(|_, waiter| waiter.token != *token);
+    }
+
+    /// The first that lives, with its place. Takes out the dead.
+    pub(super) fn first(&mut self, now: Moment) -> Option<(u64, Waiter)> {
+        self.bury(now);
+        self.waiters
+            .first_key_value()
+            .map(|(place, waiter)| (*place, waiter.clone()))
+    }
+
+    /// The first that lives, which counts as dead from the end of its claim on unless it asks again, and the next one.
+    pub(super) fn call_first(&mut self, now: Moment) -> Option<(Waiter, Option<Waiter>)> {
+        self.bury(now);
+        let mut waiters = self.waiters.values_mut();
+        let first = waiters.next()?;
+        first.lives_until = first.claim_ends(now);
+        Some((first.clone(), waiters.next().map(|next| next.clone())))
+    }
+
+    pub(super) fn len(&self, now: Moment) -> usize {
+        self.waiters.values().filter(|waiter| waiter.lives_until > now).count()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiters.is_empty()
+    }
+
+    pub(super) fn place_of(&self, token: &Token) -> Option<u64> {
+        self.waiters
+            .iter()
+            .find(|(_, waiter)| waiter.token == *token)
+            .map(|(place, _)| *place)
+    }
+
+    fn bury(&mut self, now: Moment) {
+        self.waiters.retain(|_, waiter| waiter.lives_until > now);
+    }
+}

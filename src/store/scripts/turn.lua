@@ -1,0 +1,25 @@
+-- Ends a grant: releases the lock if others wait for it, otherwise keeps it for the next grant of the same client.
+--
+-- KEYS  1 lock   2 mark of the last release   3 queue   4 waiters   5 fencing counter
+-- ARGV  1 token   2 fencing token of the grant   3 how long the mark stays, in ms
+--       4 lease in ms   5 how long the counter outlives the grant, in ms   6 how many fencing tokens
+-- Returns  {the first fencing token} if it was kept   1 if it was released
+--          0 if the key is gone   -1 if another holds it
+
+local lock, queue, waiters = KEYS[1], KEYS[3], KEYS[4]
+local holder = redis.call('GET', lock)
+if holder ~= ARGV[1] then
+  return holder and -1 or 0
+end
+local time = redis.call('TIME')
+local first, last = next_fencing_tokens(KEYS[5], time, tonumber(ARGV[6]))
+if not first or waiter_at(queue, waiters, 0, milliseconds(time)) then
+  leave(lock, queue, waiters)
+  leave_mark(KEYS[2], ARGV[2] .. ' ' .. ARGV[1], ARGV[3])
+  return 1
+end
+if redis.call('PTTL', lock) < tonumber(ARGV[4]) then
+  redis.call('PEXPIRE', lock, ARGV[4])
+end
+redis.call('SET', KEYS[5], string.format('%.0f', last), 'PX', ARGV[5])
+return {first}

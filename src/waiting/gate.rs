@@ -1,0 +1,293 @@
+//! The queues of this process: for each name the threads that want it, of which one speaks to the server.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use super::bell::{Bell, Ring};
+use crate::{
+    clock::Moment,
+    lease::{Lease, OnLost, Succession, Terms},
+    store::Failure,
+    sync::Mutex,
+};
+
+/// How many fencing tokens are drawn at once, at most. The counter must not outrun the clock, and does not as long as
+/// the tokens are used: so no more are drawn than were used lately, doubling.
+const MOST_FENCING_TOKENS: u32 = 256;
+
+/// The lines of one client's threads, by key. A name has one as long as it is held or waited for here.
+#[derive(Default)]
+pub(crate) struct Gate {
+    lines: Mutex<HashMap<Arc<[u8]>, Line>>,
+}
+
+#[derive(Default)]
+struct Line {
+    /// What a guard of this process has.
+    lease: Option<Arc<Lease>>,
+    waiters: VecDeque<Arc<Waiter>>,
+    /// Whether the first waiter is speaking to the server, or stands in its queue: then it is served by the server only.
+    contending: bool,
+    /// Whether the server has answered anybody who stood here.
+    heard: bool,
+    /// How often a lease was handed on lately.
+    handed_on: u32,
+}
+
+/// A thread in a line.
+struct Waiter {
+    terms: Terms,
+    bell: Arc<Bell>,
+    /// Set when it is taken out of the line by another thread.
+    outcome: Mutex<Option<Outcome>>,
+}
+
+/// What another thread had for a waiter.
+pub(super) enum Outcome {
+    /// The lease, which it holds with this fencing token.
+    HandedOn(Arc<Lease>, u64),
+    /// Why the server is of no use to anybody in the line.
+    Hopeless(Failure),
+}
+
+/// What a waiter may do now.
+pub(super) enum Standing {
+    /// It is out of the line.
+    Out(Outcome),
+    /// Others come first.
+    Behind,
+    /// It comes first, and a guard of this process has the lease, until then if it is not renewed.
+    HeldHere { until: Moment },
+    /// It comes first, and speaks to the server. Tells whether that has answered anybody who stood here.
+    First { heard: bool },
+}
+
+/// What becomes of a lease that its guard has no more use for.
+pub(crate) enum Pass {
+    /// The next waiter has it; with the callback of the grant that has ended.
+    On(Option<OnLost>),
+    /// The next waiter may have it if no other process waits.
+    Ask,
+    /// It has to be released.
+    No,
+}
+
+impl Gate {
+    /// Puts the calling thread at the end of the line for `key`.
+    pub(super) fn enter(&self, key: &Arc<[u8]>, terms: &Terms, bell: &Arc<Bell>) -> InLine<'_> {
+        let waiter = Arc::new(Waiter {
+            terms: terms.clone(),
+            bell: bell.clone(),
+            outcome: Mutex::default(),
+        });
+        let mut lines = self.lines.lock();
+        let line = lines.entry(key.clone()).or_default();
+        line.waiters.push_back(waiter.clone());
+        InLine {
+            gate: self,
+            key: key.clone(),
+            waiter,
+        }
+    }
+
+    /// Notes that a guard of this process has `lease` now.
+    pub(super) fn hold(&self, lease: &Arc<Lease>) {
+        let mut lines = self.lines.lock();
+        lines.entry(lease.hold.key.clone()).or_default().lease = Some(lease.clone());
+    }
+
+    /// Hands `lease` on to the first waiter, if that may have it.
+    pub(crate) fn pass(&self, lease: &Arc<Lease>) -> Pass {
+        let mut lines = self.lines.lock();
+        match lines.get_mut(&lease.hold.key) {
+            Some(line) if line.has(lease) => line.pass(),
+            _ => Pass::No,
+        }
+    }
+
+    /// Puts `next` in the place of `lease`, which has ended, and hands it on.
+    pub(crate) fn replace(&self, lease: &Arc<Lease>, next: &Arc<Lease>) -> Pass {
+        let mut lines = self.lines.lock();
+        match lines.get_mut(&lease.hold.key) {
+            Some(line) if line.has(lease) => {
+                line.lease = Some(next.clone());
+                line.pass()
+            }
+            _ => Pass::No,
+        }
+    }
+
+    /// Notes that `lease` is no longer held, nor the server's to give to others: the first waiter may speak to it.
+    pub(crate) fn leave(&self, lease: &Arc<Lease>) {
+        let mut lines = self.lines.lock();
+        let key = &lease.hold.key;
+        if let Some(line) = lines.get_mut(key)
+            && line.has(lease)
+        {
+            line.lease = None;
+            line.ring_first();
+            if line.is_empty() {
+                lines.remove(key);
+            }
+        }
+    }
+
+    /// How many fencing tokens to draw for a lease of `key`: one, and some for those to whom it may be handed on.
+    pub(crate) fn fencing_tokens(&self, key: &[u8], terms: &Terms) -> u32 {
+        let lines = self.lines.lock();
+        lines.get(key).map_or(1, |line| line.fencing_tokens(terms))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines.lock().is_empty()
+    }
+}
+
+impl Line {
+    fn has(&self, lease: &Arc<Lease>) -> bool {
+        self.lease.as_ref().is_some_and(|held| Arc::ptr_eq(held, lease))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.lease.is_none() && self.waiters.is_empty()
+    }
+
+    fn ring_first(&self) {
+        if let Some(first) = self.waiters.front() {
+            first.bell.ring(Ring::News);
+        }
+    }
+
+    fn pass(&mut self) -> Pass {
+        let (Some(lease), Some(first), false) = (&self.lease, self.waiters.front(), self.contending) else {
+            return Pass::No;
+        };
+        match lease.hand_on(&first.terms) {
+            Succession::HandedOn(fencing_token, callback) => {
+                *first.outcome.lock() = Some(Outcome::HandedOn(lease.clone(), fencing_token));
+                self.handed_on = self.handed_on.saturating_add(1);
+                if let Some(first) = self.waiters.pop_front() {
+                    first.bell.ring(Ring::News);
+                }
+                Pass::On(callback)
+            }
+            Succession::Asks => Pass::Ask,
+            Succession::None => Pass::No,
+        }
+    }
+
+    fn fencing_tokens(&self, terms: &Terms) -> u32 {
+        let behind = (self.waiters.len() - usize::from(self.contending)) as u32;
+        if behind == 0 || !terms.hands_on() {
+            return 1;
+        }
+        1 + behind.min(16).max(2 * self.handed_on).min(terms.handoffs).min(MOST_FENCING_TOKENS)
+    }
+}
+
+/// A thread's place in a line, until it is dropped.
+pub(super) struct InLine<'a> {
+    gate: &'a Gate,
+    key: Arc<[u8]>,
+    waiter: Arc<Waiter>,
+}
+
+impl InLine<'_> {
+    /// What the thread may do now.
+    pub(super) fn standing(&self) -> Standing {
+        let lines = self.gate.lines.lock();
+        if let Some(outcome) = self.waiter.outcome.lock().take() {
+            return Standing::Out(outcome);
+        }
+        let line = &lines[&self.key];
+        if !self.is_first(line) {
+            return Standing::Behind;
+        }
+        match &line.lease {
+            Some(lease) if lease.check().is_ok() => Standing::HeldHere {
+                until: lease.valid_until(),
+            },
+            _ => Standing::First { heard: line.heard },
+        }
+    }
+
+    /// Notes that the thread is about to speak to the server: nothing is handed on to it until it has `spoken`. False if
+    /// something was meanwhile.
+    pub(super) fn speak(&self) -> bool {
+        let mut lines = self.gate.lines.lock();
+        match lines.get_mut(&self.key) {
+            Some(line) if self.is_first(line) => {
+                line.contending = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Notes that the server has not granted it, and whether the thread stands in its queue now.
+    pub(super) fn spoken(&self, answered: bool, queued: bool) {
+        if let Some(line) = self.gate.lines.lock().get_mut(&self.key)
+            && self.is_first(line)
+        {
+            line.heard |= answered;
+            line.contending = queued;
+        }
+    }
+
+    /// Notes that the server has granted the thread `lease`; it is out of the line.
+    pub(super) fn granted(&self, lease: &Arc<Lease>) {
+        let mut lines = self.gate.lines.lock();
+        if let Some(line) = lines.get_mut(&self.key) {
+            line.remove(&self.waiter);
+            line.lease = Some(lease.clone());
+            line.heard = true;
+            line.handed_on = 0;
+        }
+    }
+
+    /// Tells those behind that the server, which has not answered anybody here, is of no use.
+    pub(super) fn give_up(&self, failure: &Failure) {
+        let mut lines = self.gate.lines.lock();
+        if let Some(line) = lines.get_mut(&self.key)
+            && !line.heard
+        {
+            line.remove(&self.waiter);
+            for waiter in line.waiters.drain(..) {
+                *waiter.outcome.lock() = Some(Outcome::Hopeless(failure.clone()));
+                waiter.bell.ring(Ring::News);
+            }
+        }
+    }
+
+    /// Leaves the line; returns what another thread has just had for this one.
+    pub(super) fn leave(&self) -> Option<Outcome> {
+        let mut lines = self.gate.lines.lock();
+        if let Some(line) = lines.get_mut(&self.key) {
+            let was_first = self.is_first(line);
+            line.remove(&self.waiter);
+            if was_first {
+                line.ring_first();
+            }
+            if line.is_empty() {
+                lines.remove(&self.key);
+            }
+        }
+        self.waiter.outcome.lock().take()
+    }
+
+    fn is_first(&self, line: &Line) -> bool {
+        line.waiters.front().is_some_and(|first| Arc::ptr_eq(first, &self.waiter))
+    }
+}
+
+impl Line {
+    fn remove(&mut self, waiter: &Arc<Waiter>) {
+        if let Some(at) = self.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+            self.waiters.remove(at);
+            self.contending &= at != 0;
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The thread that hears knocks, and those whom they may be for.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+    time::Duration,
+};
+
+use super::bell::{Bell, Ring};
+use crate::{
+    Error,
+    background::Background,
+    clock::Clock,
+    lease::{Doubt, Sweeper},
+    store::{Channel, Hold, Knock, Listener, Store, Token},
+    sync::{Condvar, Mutex},
+};
+
+/// After so long without a word the server is asked whether it is still there; after as long again it is not.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// The pauses between attempts to listen: each is twice as long as the one before.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The pause after a refusal that will stay, such as a missing permission.
+const PAUSE_WHEN_REFUSED: Duration = Duration::from_secs(30);
+
+/// Listens at the one channel of a client, on a thread that starts when the first acquire has to wait, and wakes those who
+/// are knocked for. It shares no handle of the client, so it never keeps one alive.
+pub(crate) struct Knocks {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<Thread>>,
+}
+
+struct Thread {
+    background: Background,
+    stop: Box<dyn Fn() + Send + Sync>,
+}
+
+struct Shared {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    /// Takes back what nobody here needs, so that others get it.
+    sweeper: Sweeper,
+    channel: Channel,
+    command_timeout: Duration,
+    poll_interval: Duration,
+    state: Mutex<State>,
+    closing: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Whether knocks are heard.
+    listening: bool,
+    closing: bool,
+    expecting: HashMap<Token, Expecting>,
+    /// Who has which place, by key.
+    places: HashMap<Arc<[u8]>, BTreeMap<u64, Token>>,
+}
+
+struct Expecting {
+    bell: Arc<Bell>,
+    key: Arc<[u8]>,
+    place: Option<u64>,
+}
+
+impl Knocks {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        sweeper: Sweeper,
+        channel: Channel,
+        command_timeout: Duration,
+        poll_interval: Duration,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                store,
+                clock,
+                sweeper,
+                channel,
+                command_timeout,
+                poll_interval,
+                state: Mutex::default(),
+                closing: Condvar::default(),
+            }),
+            thread: Mutex::default(),
+        }
+    }
+
+    /// Starts to listen, unless it does already. It takes some time until knocks are heard.
+    pub(super) fn start(&self) -> Result<(), Error> {
+        let mut thread = self.thread.lock();
+        if thread.is_none() {
+            let listener = self.shared.store.listener(&self.shared.channel);
+            let stop = listener.stopper();
+            let shared = self.shared.clone();
+            let background = Background::spawn("redlatch-knocks", move || shared.run(listener)).map_err(Error::Thread)?;
+            *thread = Some(Thread { background, stop });
+        }
+        Ok(())
+    }
+
+    /// Has `bell` rung when somebody knocks for `hold`, or when knocks begin or cease to be heard, until what this
+    /// returns is dropped.
+    pub(super) fn expect<'a>(&'a self, hold: &'a Hold, bell: &Arc<Bell>) -> Expectation<'a> {
+        let expecting = Expecting {
+            bell: bell.clone(),
+            key: hold.key.clone(),
+            place: None,
+        };
+        self.shared.state.lock().expecting.insert(hold.token.clone(), expecting);
+        Expectation { knocks: self, hold }
+    }
+
+    pub(super) fn are_heard(&self) -> bool {
+        self.shared.state.lock().listening
+    }
+
+    pub(super) fn channel(&self) -> &Channel {
+        &self.shared.channel
+    }
+}
+
+impl Drop for Knocks {
+    /// Ends the thread: within one command timeout, or leaves it to end by itself.
+    fn drop(&mut self) {
+        self.shared.state.lock().closing = true;
+        self.shared.closing.notify_all();
+        if let Some(Thread { background, stop }) = self.thread.lock().take() {
+            stop();
+            background.join_within(self.shared.command_timeout);
+        }
+    }
+}
+
+impl Shared {
+    fn run(&self, mut listener: Box<dyn Listener>) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let rest = match listener.open(self.command_timeout) {
+                Ok(()) => {
+                    self.listen(&mut *listener);
+                    pause = FIRST_PAUSE;
+                    pause
+                }
+                Err(failure) if failure.passes() => {
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    pause
+                }
+                Err(_) => PAUSE_WHEN_REFUSED,
+            };
+            if self.closes_within(rest) {
+                return;
+            }
+        }
+    }
+
+    /// Hears knocks until the line breaks, or the client goes.
+    fn listen(&self, listener: &mut dyn Listener) {
+        self.note_listening(true);
+        while let Ok(knock) = listener.next(HEARTBEAT)
+            && !self.state.lock().closing
+        {
+            if let Some(knock) = knock {
+                self.deliver(knock);
+            }
+        }
+        self.note_listening(false);
+    }
+
+    /// Everybody looks after this: those who had looked before knocks were heard may have been passed over, and those
+    /// who look while they are not have to do so again and again.
+    fn note_listening(&self, listening: bool) {
+        let mut state = self.state.lock();
+        state.listening = listening;
+        for expecting in state.expecting.values() {
+            expecting.bell.ring(Ring::News);
+        }
+    }
+
+    fn deliver(&self, Knock { hold, after }: Knock) {
+        let state = self.state.lock();
+        match state.expecting.get(&hold.token) {
+            Some(expecting) if after.is_zero() => expecting.bell.ring(Ring::Knock),
+            Some(expecting) => expecting.bell.ring_at(self.clock.now() + after + Duration::from_millis(1)),
+            // It has just ended its wait. The others must not wait until its claim is over.
+            None if after.is_zero() => {
+                drop(state);
+                self.sweeper.clean_up(&hold, Doubt::default(), self.poll_interval);
+            }
+            None => {}
+        }
+    }
+
+    fn closes_within(&self, pause: Duration) -> bool {
+        let mut state = self.state.lock();
+        if !state.closing {
+            state = self.closing.wait_for(state, pause);
+        }
+        state.closing
+    }
+}
+
+/// Somebody who may be knocked for.
+pub(super) struct Expectation<'a> {
+    knocks: &'a Knocks,
+    hold: &'a Hold,
+}
+
+impl Expectation<'_> {
+    /// Notes which place it has at the server among those that keep to their turn.
+    pub(super) fn note_place(&self, place: Option<u64>) {
+        let mut state = self.knocks.shared.state.lock();
+        state.note_place(&self.hold.token, place);
+    }
+
+    /// Those of this client that wait behind it for the same key, if it is their first: that one speaks to the server for
+    /// all of them.
+    pub(super) fn companions(&self) -> Option<Vec<(Token, u64)>> {
+        let state = self.knocks.shared.state.lock();
+        if state.expecting.get(&self.hold.token)?.place.is_none() {
+            return Some(Vec::new());
+        }
+        let mut places = state.places.get(&self.hold.key)?.iter();
+        let (_, first) = places.next()?;
+        let others = places.map(|(place, token)| (token.clone(), *place));
+        (*first == self.hold.token).then(|| others.collect())
+    }
+}
+
+impl Drop for Expectation<'_> {
+    fn drop(&mut self) {
+        let shared = &self.knocks.shared;
+        let mut state = shared.state.lock();
+        let spoke_for_others = state.first(&self.hold.key) == Some(&self.hold.token);
+        state.note_place(&self.hold.token, None);
+        state.expecting.remove(&self.hold.token);
+        if spoke_for_others
+            && let Some(next) = state.first(&self.hold.key)
+            && let Some(next) = state.expecting.get(next)
+        {
+            // It has to do so from now on.
+            next.bell.ring_at(shared.clock.now() + shared.poll_interval);
+        }
+    }
+}
+
+impl State {
+    fn first(&self, key: &[u8]) -> Option<&Token> {
+        self.places.get(key)?.first_key_value().map(|(_, token)| token)
+    }
+
+    fn note_place(&mut self, token: &Token, place: Option<u64>) {
+        let Some(expecting) = self.expecting.get_mut(token) else {
+            return;
+        };
+        if expecting.place == place {
+            return;
+        }
+        let places = self.places.entry(expecting.key.clone()).or_default();
+        if let Some(former) = expecting.place {
+            places.remove(&former);
+        }
+        if let Some(place) = place {
+            places.insert(place, token.clone());
+        }
+        expecting.place = place;
+        if places.is_empty() {
+            self.places.remove(&expecting.key);
+        }
+    }
+}

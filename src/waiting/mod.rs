@@ -1,0 +1,686 @@
+//! The one acquire loop.
+
+mod bell;
+mod gate;
+mod knocks;
+
+use std::{sync::Arc, time::Duration};
+
+use self::{
+    gate::{InLine, Outcome, Standing},
+    knocks::Expectation,
+};
+pub(crate) use self::{
+    bell::{Bell, Ring},
+    gate::{Gate, Pass},
+    knocks::Knocks,
+};
+use crate::{
+    Error, Wait,
+    client::Core,
+    clock::Moment,
+    lease::{Doubt, Grant, Lease, Terms, valid_until},
+    store::{Acquired, Ask, Failure, Hold, Place, because},
+};
+
+/// The first pause between two attempts while knocks are not heard; each is half as long again as the one before, up to
+/// the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
+
+/// How long the key is kept for a waiter that was knocked for: several round trips, and time to wake up on a busy
+/// machine. Twice as long after each time that it came too late, up to the time that its place lasts; so it is
+/// overtaken a few times at most.
+const SHORTEST_CLAIM: Duration = Duration::from_millis(20);
+const LONGEST_FIRST_CLAIM: Duration = Duration::from_millis(200);
+const ROUND_TRIPS_A_CLAIM: u32 = 4;
+
+/// Why an acquire ended without a grant, and what its attempts may have left behind.
+#[derive(Debug)]
+pub(crate) struct NotGranted {
+    pub(crate) error: Error,
+    pub(crate) doubt: Doubt,
+}
+
+/// A lease that was acquired.
+pub(crate) struct Acquisition {
+    pub(crate) lease: Arc<Lease>,
+    pub(crate) fencing_token: u64,
+    /// Whether another thread has handed it on: it is being renewed already.
+    pub(crate) handed_on: bool,
+    /// What the attempts made until then may have left behind.
+    pub(crate) doubt: Doubt,
+}
+
+/// One acquire: everything that it needs to know.
+pub(crate) struct Acquire<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) hold: &'a Hold,
+    /// Of the lock, as the user knows it.
+    pub(crate) name: &'a Arc<[u8]>,
+    pub(crate) terms: &'a Terms,
+    pub(crate) wait: &'a Wait,
+}
+
+/// An acquire under way.
+struct Waiting<'a> {
+    acquire: &'a Acquire<'a>,
+    bell: Arc<Bell>,
+    started: Moment,
+    deadline: Moment,
+    line: Option<InLine<'a>>,
+    /// Present once it asked for a place at the server.
+    expectation: Option<Expectation<'a>>,
+    place: Option<u64>,
+    contact: Contact,
+    doubt: Doubt,
+    pauses: Pauses,
+    /// The last failure.
+    last: Option<Error>,
+    /// How long the last answer took.
+    round_trip: Duration,
+    /// Whether the key was left to it.
+    knocked: bool,
+    /// How often it was, and it came too late.
+    missed_claims: u32,
+    /// When to ask the server all the same, although a guard of this process has the key.
+    next_look: Moment,
+}
+
+/// What to do next.
+enum Step {
+    Granted(Grant),
+    /// Look again at once.
+    Repeat,
+    /// Look again by then, or when something is heard.
+    Wait(Moment),
+}
+
+impl Acquire<'_> {
+    /// Acquires the hold, waiting as the wait says.
+    ///
+    /// Threads that wait for the same key stand in a line, unless they keep to their turn at the server; the first one
+    /// makes the attempts. All of its attempts carry one token, so one whose answer was lost is simply made again. A
+    /// server that cannot be reached, or hangs up again and again, ends the acquire at once; after it has answered, or
+    /// while it is merely silent, failures that pass are ridden out until the deadline. Ends at most one command timeout
+    /// after the deadline, or after the wait was cancelled.
+    pub(crate) fn run(&self) -> Result<Acquisition, NotGranted> {
+        let bell = Arc::new(Bell::default());
+        let _ringing = self.wait.ring(&bell);
+        let mut waiting = Waiting::begin(self, bell);
+        let acquired = waiting.until_acquired();
+        let doubt = waiting.doubt;
+        match acquired {
+            Ok(acquisition) => Ok(Acquisition { doubt, ..acquisition }),
+            Err(error) => Err(NotGranted { error, doubt }),
+        }
+    }
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(acquire: &'a Acquire<'a>, bell: Arc<Bell>) -> Self {
+        let core = acquire.core;
+        let started = core.clock.now();
+        let deadline = acquire.wait.deadline(started);
+        let in_line = deadline > started && !acquire.terms.fair;
+        Self {
+            line: in_line.then(|| core.gate.enter(&acquire.hold.key, acquire.terms, &bell)),
+            acquire,
+            bell,
+            started,
+            deadline,
+            expectation: None,
+            place: None,
+            contact: Contact::default(),
+            doubt: Doubt::default(),
+            pauses: Pauses::default(),
+            last: None,
+            round_trip: Duration::ZERO,
+            knocked: false,
+            missed_claims: 0,
+            next_look: started + core.poll_interval,
+        }
+    }
+
+    fn until_acquired(&mut self) -> Result<Acquisition, Error> {
+        let Acquire { core, wait, .. } = *self.acquire;
+        loop {
+            if wait.is_cancelled() {
+                return self.leave(Error::Cancelled);
+            }
+            let standing = match &self.line {
+                Some(line) => line.standing(),
+                None => Standing::First { heard: false },
+            };
+            let step = match standing {
+                Standing::Out(outcome) => return taken_out(outcome),
+                Standing::Behind => Step::Wait(Moment::NEVER),
+                Standing::HeldHere { until } if core.clock.now() < self.next_look => {
+                    Step::Wait(until.min(self.next_look))
+                }
+                Standing::HeldHere { .. } => self.attempt(false)?,
+                Standing::First { heard } => {
+                    self.contact.begun |= heard;
+                    self.attempt(true)?
+                }
+            };
+            let look_by = match step {
+                Step::Granted(grant) => return Ok(self.granted(&grant)),
+                Step::Repeat => continue,
+                Step::Wait(look_by) => look_by,
+            };
+            let now = core.clock.now();
+            if now >= self.deadline {
+                let timeout = self.timeout(now);
+                return self.leave(timeout);
+            }
+            self.knocked = self.bell.wait(&*core.clock, look_by.min(self.deadline)) == Some(Ring::Knock);
+        }
+    }
+
+    /// Makes one attempt, and takes a place at the server if it fails and that is wanted.
+    fn attempt(&mut self, queue: bool) -> Result<Step, Error> {
+        let Acquire { core, hold, terms, .. } = *self.acquire;
+        if self.line.as_ref().is_some_and(|line| !line.speak()) {
+            return Ok(Step::Repeat);
+        }
+        // Without anybody who hears the knock, the key would be left to it in vain. One that keeps to its turn needs a
+        // place in any case.
+        let heard = core.knocks.are_heard();
+        let queue = queue && self.deadline > self.started && (heard || terms.fair);
+        let asked_for_place = self.expectation.is_some();
+        if queue && self.expectation.is_none() {
+            self.expectation = Some(core.knocks.expect(hold, &self.bell));
+        }
+        let companions = self.expectation.as_ref().and_then(Expectation::companions).unwrap_or_default();
+        let place = Place {
+            channel: core.knocks.channel(),
+            lasts: core.poll_interval * 5 / 2,
+            claim: self.claim(),
+            number: self.place,
+            companions: &companions,
+        };
+        let ask = Ask {
+            hold,
+            lease: terms.first_length(),
+            fencing_tokens: core.gate.fencing_tokens(&hold.key, terms),
+            fair: terms.fair,
+            place: queue.then_some(&place),
+            asked_for_place,
+        };
+        let sent = core.clock.now();
+        let timeout = core.command_timeout.min(sent.until(self.deadline + core.command_timeout));
+        let answer = core.store.acquire(&ask, timeout);
+        let step = self.consequence(&ask, sent, answer, queue && heard);
+        if let Some(line) = &self.line
+            && !matches!(step, Ok(Step::Granted(_)))
+        {
+            line.spoken(self.contact.begun, queue);
+        }
+        step
+    }
+
+    /// What follows from the answer to an attempt that was sent at `sent`. `heard` says whether the waiter has a place now
+    /// where a knock will reach it.
+    fn consequence(
+        &mut self,
+        ask: &Ask,
+        sent: Moment,
+        answer: Result<Acquired, Failure>,
+        heard: bool,
+    ) -> Result<Step, Error> {
+        let Acquire { core, wait, .. } = *self.acquire;
+        let now = core.clock.now();
+        let error = match answer {
+            Ok(Acquired::Granted { .. }) if wait.is_cancelled() => {
+                self.doubt.add_leftover();
+                return Ok(Step::Repeat);
+            }
+            Ok(Acquired::Granted { fencing_token }) if now < valid_until(sent, ask.lease) => {
+                return Ok(Step::Granted(Grant {
+                    fencing_tokens: fencing_token..fencing_token + u64::from(ask.fencing_tokens),
+                    sent,
+                    doubt: self.doubt,
+                }));
+            }
+            Ok(Acquired::Granted { .. }) => {
+                self.doubt.add_leftover();
+                let why = format!("the grant took longer to arrive than its lease of {:?} holds", ask.lease);
+                let error = Error::Unconfirmed(because(why));
+                if self.contact.hopelessly_late() {
+                    return self.give_up(None, error);
+                }
+                error
+            }
+            Ok(Acquired::Busy { ttl, place }) => {
+                self.contact.heard();
+                self.round_trip = sent.until(now);
+                self.missed_claims += u32::from(self.knocked);
+                self.note_place(place);
+                if heard {
+                    self.pauses = Pauses::default();
+                    return Ok(Step::Wait(self.next_poll(now, ttl)));
+                }
+                if self.deadline > self.started {
+                    // Without a thread for it, the waiter looks again and again.
+                    let _ = core.knocks.start();
+                }
+                return Ok(Step::Wait(now + self.pauses.next(ttl)));
+            }
+            Err(failure) => {
+                self.doubt.add(sent, ask.lease, &failure);
+                match self.contact.consequence_of(&failure) {
+                    Consequence::AskAgain if now < self.deadline + core.command_timeout => return Ok(Step::Repeat),
+                    Consequence::GiveUp => return self.give_up(Some(&failure), failure.clone().into()),
+                    Consequence::AskAgain | Consequence::WaitOn => failure.into(),
+                }
+            }
+        };
+        if now >= self.deadline && self.deadline == self.started {
+            return Err(error);
+        }
+        self.last = Some(error);
+        Ok(Step::Wait(now + self.pauses.next(None)))
+    }
+
+    fn note_place(&mut self, place: Option<u64>) {
+        if place.is_some() {
+            self.place = place;
+            self.doubt.add_leftover();
+        }
+        if let Some(expectation) = &self.expectation
+            && self.acquire.terms.fair
+        {
+            expectation.note_place(self.place);
+        }
+    }
+
+    /// When to look again if no knock is heard: when the key should be free, and every now and then, since others may have
+    /// freed it without a knock. That also keeps its place. Those whose place another one keeps do not look.
+    fn next_poll(&self, now: Moment, free_in: Option<Duration>) -> Moment {
+        let kept_by_another = |expectation: &Expectation| expectation.companions().is_none();
+        if self.expectation.as_ref().is_some_and(kept_by_another) {
+            return Moment::NEVER;
+        }
+        let interval = self.acquire.core.poll_interval;
+        now + free_in.map_or(interval, |ttl| interval.min(just_after(ttl)))
+    }
+
+    /// How long the key is to be kept for it after a knock; one that keeps to its turn has it kept as long as its place.
+    fn claim(&self) -> Option<Duration> {
+        let several = self.round_trip * ROUND_TRIPS_A_CLAIM;
+        let first = several.clamp(SHORTEST_CLAIM, LONGEST_FIRST_CLAIM);
+        (!self.acquire.terms.fair).then(|| first * 2_u32.saturating_pow(self.missed_claims.min(10)))
+    }
+
+    fn granted(&mut self, grant: &Grant) -> Acquisition {
+        let Acquire { core, hold, name, terms, .. } = *self.acquire;
+        let lease = Arc::new(Lease::new(hold.clone(), name.clone(), grant, terms, core.clock.clone()));
+        match &self.line {
+            Some(line) => line.granted(&lease),
+            None => core.gate.hold(&lease),
+        }
+        Acquisition {
+            fencing_token: lease.fencing_token(),
+            lease,
+            handed_on: false,
+            doubt: self.doubt,
+        }
+    }
+
+    /// Ends the wait because the server is of no use: neither to those behind, if it has not answered anybody here.
+    fn give_up(&self, failure: Option<&Failure>, error: Error) -> Result<Step, Error> {
+        if let (Some(line), Some(failure)) = (&self.line, failure) {
+            line.give_up(failure);
+        }
+        Err(error)
+    }
+
+    fn timeout(&mut self, now: Moment) -> Error {
+        Error::Timeout {
+            name: self.acquire.name.to_vec(),
+            waited: self.started.until(now),
+            last: self.last.take().map(Box::new),
+        }
+    }
+
+    /// Ends the wait, unless another thread has just had something for it.
+    fn leave(&self, error: Error) -> Result<Acquisition, Error> {
+        match self.line.as_ref().and_then(InLine::leave) {
+            Some(outcome) => taken_out(outcome),
+            None => Err(error),
+        }
+    }
+}
+
+/// What it means for a waiter that another thread took it out of the line.
+fn taken_out(outcome: Outcome) -> Result<Acquisition, Error> {
+    match outcome {
+        Outcome::HandedOn(lease, fencing_token) => Ok(Acquisition {
+            lease,
+            fencing_token,
+            handed_on: true,
+            doubt: Doubt::default(),
+        }),
+        Outcome::Hopeless(failure) => Err(failure.into()),
+    }
+}
+
+/// When what has so much time to live has gone: a server tells whole milliseconds, rounded up or down as it likes.
+fn just_after(ttl: Duration) -> Duration {
+    ttl + Duration::from_millis(1)
+}
+
+
+/// What was heard of the server in one acquire, and so what a failure of an attempt means for it.
+#[derive(Default)]
+struct Contact {
+    /// The server has answered: the wait has begun.
+    begun: bool,
+    /// The last attempt was the immediate repetition of one that got no answer.
+    repeated: bool,
+    /// How many grants in a row came too late.
+    late: u32,
+}
+
+enum Consequence {
+    AskAgain,
+    WaitOn,
+    GiveUp,
+}
+
+impl Contact {
+    fn heard(&mut self) {
+        *self = Self {
+            begun: true,
+            ..Self::default()
+        };
+    }
+
+    /// Takes in a grant that came too late to be used; true when there is no hope for another one. Each repetition
+    /// renews the lease at the server, so going on for ever would lock everybody out.
+    fn hopelessly_late(&mut self) -> bool {
+        let late = self.late + 1;
+        self.heard();
+        self.late = late;
+        late == 3
+    }
+
+    fn consequence_of(&mut self, failure: &Failure) -> Consequence {
+        // A server that takes a request and is silent is there.
+        self.begun |= matches!(failure, Failure::Unready(_) | Failure::Silent(_));
+        // A connection that had died while it was idle says nothing about the server.
+        if failure.is_unanswered() && !self.repeated {
+            self.repeated = true;
+            return Consequence::AskAgain;
+        }
+        self.repeated = false;
+        // No wait has begun with a server that cannot be reached, or that hangs up whenever it is spoken to.
+        let stranger = matches!(failure, Failure::Unreachable(_) | Failure::Cut(_)) && !self.begun;
+        if stranger || !failure.passes() {
+            Consequence::GiveUp
+        } else {
+            Consequence::WaitOn
+        }
+    }
+}
+
+/// The pauses between attempts: growing, jittered so that waiters do not move in step, and never past the instant
+/// when the holder's lease runs out.
+struct Pauses(Duration);
+
+impl Default for Pauses {
+    fn default() -> Self {
+        Self(FIRST_PAUSE)
+    }
+}
+
+impl Pauses {
+    fn next(&mut self, free_in: Option<Duration>) -> Duration {
+        let pause = self.0.mul_f64(0.5 + 0.5 * fastrand::f64());
+        self.0 = (self.0 * 3 / 2).min(LONGEST_PAUSE);
+        match free_in {
+            Some(ttl) => pause.min(just_after(ttl)),
+            None => pause,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::{
+        clock::{Clock, Moment},
+        keys::Keyspace,
+        store::fake::{FakeStore, Fault},
+    };
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const COMMAND: Duration = Duration::from_secs(1);
+
+    fn hold() -> Hold {
+        Hold::new(b"lock:x"[..].into())
+    }
+
+    fn core(store: &FakeStore) -> Core {
+        let keyspace = Keyspace::default();
+        Core::new(Arc::new(store.clone()), store.clock.clone(), keyspace, COMMAND, Duration::from_secs(1))
+    }
+
+    fn take(store: &FakeStore, hold: &Hold, wait: Wait) -> Result<Acquisition, NotGranted> {
+        let acquire = Acquire {
+            core: &core(store),
+            hold,
+            name: &b"x"[..].into(),
+            terms: &Terms {
+                length: LEASE,
+                renewed: true,
+                max_hold: Duration::MAX,
+                handoffs: 0,
+                fair: false,
+                on_lost: None,
+            },
+            wait: &wait,
+        };
+        acquire.run()
+    }
+
+    fn elapsed(store: &FakeStore, since: Moment) -> Duration {
+        since.until(store.clock.now())
+    }
+
+    #[test]
+    fn a_free_lock_takes_one_request() {
+        let store = FakeStore::new();
+        take(&store, &hold(), Wait::forever()).unwrap();
+        assert_eq!(store.seen().len(), 1);
+    }
+
+    #[test]
+    fn every_wait_lasts_as_long_as_it_says_and_no_longer() {
+        for limit in [1.0, 1.5, 10.5, 999.0, 5_000.0].map(|millis| Duration::from_secs_f64(millis / 1000.0)) {
+            let store = FakeStore::new();
+            store.taken_by_another("lock:x", Duration::from_secs(60));
+            let start = store.clock.now();
+            let refused = take(&store, &hold(), Wait::at_most(limit)).err().unwrap();
+            assert_eq!(elapsed(&store, start), limit);
+            assert!(matches!(refused.error, Error::Timeout { waited, last: None, .. } if waited == limit));
+            assert!(!refused.doubt.may_stand());
+        }
+    }
+
+    #[test]
+    fn a_wait_of_nothing_tries_once() {
+        for wait in [Wait::none(), Wait::at_most(Duration::ZERO), Wait::until(Instant::now())] {
+            let store = FakeStore::new();
+            store.taken_by_another("lock:x", LEASE);
+            let refused = take(&store, &hold(), wait).err().unwrap();
+            assert!(matches!(refused.error, Error::Timeout { .. }));
+            assert_eq!(store.seen().len(), 1);
+        }
+    }
+
+    #[test]
+    fn a_huge_wait_means_for_ever_and_ends_with_the_holders_lease() {
+        let store = FakeStore::new();
+        store.taken_by_another("lock:x", LEASE);
+        let start = store.clock.now();
+        take(&store, &hold(), Wait::at_most(Duration::MAX)).unwrap();
+        let waited = elapsed(&store, start);
+        assert!(
+            waited >= LEASE && waited <= LEASE + Duration::from_millis(2),
+            "{waited:?}"
+        );
+    }
+
+    #[test]
+    fn a_wait_longer_than_the_lease_yields_a_whole_lease() {
+        let store = FakeStore::new();
+        store.taken_by_another("lock:x", 2 * LEASE);
+        let grant = take(&store, &hold(), Wait::forever()).unwrap();
+        assert!(grant.lease.remaining() > LEASE / 2);
+    }
+
+    #[test]
+    fn an_attempt_whose_reply_is_lost_is_made_again_with_the_same_token() {
+        for fault in [Fault::CutAfter, Fault::CutBefore] {
+            for wait in [Wait::none(), Wait::forever()] {
+                let store = FakeStore::new();
+                store.then([fault]);
+                let grant = take(&store, &hold(), wait).unwrap();
+                let seen = store.seen();
+                assert_eq!(seen.len(), 2);
+                assert_eq!(seen[0].token, seen[1].token);
+                assert!(grant.doubt.may_still_run(store.clock.now()));
+            }
+        }
+    }
+
+    #[test]
+    fn a_try_whose_reply_is_swallowed_ends_within_one_command_timeout() {
+        let store = FakeStore::new();
+        store.then([Fault::SwallowReply]);
+        let start = store.clock.now();
+        let refused = take(&store, &hold(), Wait::none()).err().unwrap();
+        assert_eq!(elapsed(&store, start), COMMAND);
+        assert!(matches!(refused.error, Error::Unconfirmed(_)));
+        assert!(refused.doubt.may_stand());
+    }
+
+    #[test]
+    fn a_wait_is_late_by_one_command_timeout_at_most() {
+        let store = FakeStore::new();
+        store.taken_by_another("lock:x", LEASE);
+        store.then([Fault::Slow(Duration::ZERO)]);
+        store.then([Fault::SwallowReply; 20]);
+        let (start, limit) = (store.clock.now(), Duration::from_millis(2_500));
+        let refused = take(&store, &hold(), Wait::at_most(limit)).err().unwrap();
+        let waited = elapsed(&store, start);
+        assert!(waited >= limit && waited <= limit + COMMAND, "{waited:?}");
+        assert!(
+            matches!(refused.error, Error::Timeout { last: Some(last), .. } if matches!(*last, Error::Unconfirmed(_)))
+        );
+    }
+
+    #[test]
+    fn a_server_out_of_reach_is_told_at_once() {
+        let store = FakeStore::new();
+        store.then([Fault::Unreachable; 2]);
+        for wait in [Wait::forever(), Wait::none()] {
+            let start = store.clock.now();
+            let refused = take(&store, &hold(), wait).err().unwrap();
+            assert!(matches!(refused.error, Error::Connection(_)));
+            assert!(!refused.doubt.may_stand());
+            assert_eq!(elapsed(&store, start), Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn a_server_that_dies_under_the_first_request_is_told_at_once() {
+        let store = FakeStore::new();
+        store.then([Fault::CutAfter, Fault::Unreachable]);
+        let refused = take(&store, &hold(), Wait::forever()).err().unwrap();
+        assert!(matches!(refused.error, Error::Connection(_)));
+        assert!(refused.doubt.may_stand());
+    }
+
+    #[test]
+    fn a_server_that_hangs_up_every_time_is_told_at_once() {
+        let store = FakeStore::new();
+        store.then([Fault::CutBefore; 2]);
+        let refused = take(&store, &hold(), Wait::forever()).err().unwrap();
+        assert!(matches!(refused.error, Error::Unconfirmed(_)));
+        assert!(refused.doubt.may_stand());
+        assert_eq!(store.seen().len(), 2);
+    }
+
+    #[test]
+    fn a_server_that_is_silent_at_first_is_waited_for() {
+        let store = FakeStore::new();
+        store.then([Fault::SwallowReply; 5]);
+        take(&store, &hold(), Wait::forever()).unwrap();
+    }
+
+    #[test]
+    fn outages_during_a_wait_are_ridden_out() {
+        let store = FakeStore::new();
+        store.taken_by_another("lock:x", Duration::from_millis(500));
+        store.then([Fault::Slow(Duration::ZERO)]);
+        store.then([
+            Fault::Unreachable,
+            Fault::Loading,
+            Fault::CutBefore,
+            Fault::Unreachable,
+            Fault::SwallowReply,
+        ]);
+        take(&store, &hold(), Wait::at_most(Duration::from_secs(10))).unwrap();
+    }
+
+    #[test]
+    fn a_refusal_that_stays_ends_the_wait() {
+        let store = FakeStore::new();
+        store.taken_by_another("lock:x", LEASE);
+        store.then([Fault::Slow(Duration::ZERO), Fault::NotPermitted]);
+        let refused = take(&store, &hold(), Wait::forever()).err().unwrap();
+        assert!(matches!(refused.error, Error::Server(_)));
+    }
+
+    #[test]
+    fn a_grant_that_arrives_after_its_lease_is_none() {
+        let store = FakeStore::new();
+        store.then([Fault::Slow(LEASE)]);
+        let refused = take(&store, &hold(), Wait::none()).err().unwrap();
+        assert!(matches!(refused.error, Error::Unconfirmed(_)));
+        assert!(refused.doubt.may_stand());
+
+        store.then([Fault::Slow(LEASE); 2]);
+        let grant = take(&store, &hold(), Wait::forever()).unwrap();
+        assert!(grant.lease.check().is_ok());
+    }
+
+    #[test]
+    fn a_way_longer_than_the_lease_ends_the_acquire_instead_of_holding_the_key_for_ever() {
+        let store = FakeStore::new();
+        store.then([Fault::Slow(LEASE); 100]);
+        let refused = take(&store, &hold(), Wait::forever()).err().unwrap();
+        assert!(matches!(refused.error, Error::Unconfirmed(_)));
+        assert!(refused.doubt.may_stand());
+        assert_eq!(store.seen().len(), 3);
+    }
+
+    #[test]
+    fn pauses_grow_to_their_limit_differ_and_end_with_the_holders_lease() {
+        let mut pauses = Pauses::default();
+        let taken: Vec<_> = (0..50).map(|_| pauses.next(None)).collect();
+        assert!(taken[0] <= FIRST_PAUSE);
+        assert!(
+            taken[20..]
+                .iter()
+                .all(|pause| *pause >= LONGEST_PAUSE / 2 && *pause <= LONGEST_PAUSE)
+        );
+        assert!(taken[20..].iter().any(|pause| *pause != taken[20]));
+        assert!(pauses.next(Some(Duration::ZERO)) <= Duration::from_millis(1));
+    }
+}
