@@ -16,6 +16,7 @@
 //!
 //! `cargo test --benches` runs this without `--bench`: then it does one iteration and prints nothing.
 
+mod common;
 #[path = "../tests/support/mod.rs"]
 mod support;
 
@@ -25,7 +26,6 @@ use std::time::Instant;
 use comfy_table::{CellAlignment, Table, presets};
 use hdrhistogram::Histogram;
 use redis::{Connection, Script};
-use support::Server;
 
 const LEASE_MS: u64 = 30_000;
 const FLOOR: usize = 1; // its place among the rows
@@ -39,17 +39,10 @@ struct Options {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let options = Options::from_arguments()?;
-    let (url, _server) = match std::env::var("REDIS_URL") {
-        Ok(url) => (url, None),
-        Err(_) => {
-            let server = Server::start();
-            let url = if options.unix { server.unix_url() } else { server.url() };
-            (url, Some(server))
-        }
-    };
+    let (url, _server) = common::server(options.unix);
     let mut redis = redis::Client::open(url.as_str())?.get_connection()?;
-    let version = server_version(&mut redis)?;
-    let transport = transport(&url)?;
+    let version = common::server_version(&mut redis)?;
+    let transport = common::transport(&url)?;
 
     let (iterations, warm_up) = if options.measure {
         (options.iterations, options.iterations / 10)
@@ -196,24 +189,4 @@ fn table(rows: &[Row]) -> Table {
         column.set_cell_alignment(CellAlignment::Right);
     }
     table
-}
-
-fn server_version(redis: &mut Connection) -> redis::RedisResult<String> {
-    let info: redis::InfoDict = redis::cmd("INFO").arg("server").query(redis)?;
-    // Valkey gives the Redis version that it is compatible with as well.
-    Ok(match info.get::<String>("valkey_version") {
-        Some(version) => format!("Valkey {version}"),
-        None => format!("Redis {}", info.get::<String>("redis_version").unwrap_or_default()),
-    })
-}
-
-fn transport(url: &str) -> redis::RedisResult<&'static str> {
-    use redis::ConnectionAddr::{Tcp, TcpTls, Unix};
-
-    Ok(match redis::Client::open(url)?.get_connection_info().addr() {
-        Tcp(..) => "TCP",
-        TcpTls { .. } => "TLS",
-        Unix(_) => "Unix socket",
-        _ => "unknown transport",
-    })
 }
