@@ -11,6 +11,9 @@ use crate::{
     store::{Acquired, Failure, Found, Turn, because},
 };
 
+/// Said to a request of many words, in place of NOAUTH.
+const UNAUTHENTICATED: &str = "unauthenticated multibulk length";
+
 const NO_MORE_CLIENTS: &str = "max number of clients";
 
 /// The answer to an acquire of the lock `key`.
@@ -123,7 +126,7 @@ pub(super) fn in_its_words(error: &ServerError) -> Source {
 pub(super) fn failure(error: ServerError) -> Failure {
     if passes(&error) {
         Failure::Unready(in_its_words(&error))
-    } else if error.code() == "NOAUTH" {
+    } else if error.code() == "NOAUTH" || says(&error, UNAUTHENTICATED) {
         Failure::Denied(because(
             "the server wants a password (NOAUTH): give it in the URL, as in `redis://user:password@host/`",
         ))

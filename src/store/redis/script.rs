@@ -63,31 +63,36 @@ impl Scripts {
     }
 
     pub(super) fn acquiring(&self, ask: &Ask) -> Call<'_> {
-        let key = &ask.hold.key;
-        let call = self
-            .acquire
-            .on(&[key, &helper::counter(key), &helper::queue(key), &helper::waiters(key)])
+        let (key, counter) = (&ask.hold.key, helper::counter(&ask.hold.key));
+        let waits = ask.fair || ask.asked_for_place || ask.place.is_some();
+        let call = if waits {
+            let (queue, waiters) = (helper::queue(key), helper::waiters(key));
+            self.acquire.on(&[key, &counter, &queue, &waiters])
+        } else {
+            self.acquire.on(&[key, &counter])
+        };
+        let call = call
             .arg(ask.hold.token.as_bytes())
             .arg(millis_rounded_up(ask.lease))
             .arg(FENCING_TTL.as_secs() * 1000)
-            .arg(ask.fencing_tokens)
-            .arg(u8::from(ask.fair));
-        let asked = if ask.asked_for_place { "0" } else { "" };
+            .arg(ask.fencing_tokens);
+        if !waits {
+            return call;
+        }
+        let call = call.arg(u8::from(ask.fair));
+        let call = match ask.place.and_then(|place| place.number) {
+            Some(number) => call.arg(number),
+            None => call.arg(if ask.asked_for_place { "0" } else { "" }),
+        };
         let Some(place) = ask.place else {
-            return call.arg("").arg(0).arg(0).arg(asked);
+            return call;
         };
         let call = call
             .arg(&*place.channel.0)
             .arg(millis_rounded_up(place.lasts))
             .arg(place.claim.map_or(0, millis_rounded_up));
-        let call = match place.number {
-            Some(number) => call.arg(number),
-            None => call.arg(asked),
-        };
-        place
-            .companions
-            .iter()
-            .fold(call, |call, (token, number)| call.arg(token.as_bytes()).arg(*number))
+        let companions = place.companions.iter();
+        companions.fold(call, |call, (token, number)| call.arg(token.as_bytes()).arg(*number))
     }
 
     pub(super) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {

@@ -4,82 +4,87 @@
 -- token in a hash. A claim of 0 lasts as long as the waiter lives. A waiter that does not come for its claim counts
 -- as dead when that is over, until it asks again.
 
-local function milliseconds(time)
-  return time[1] * 1000 + math.floor(time[2] / 1000)
-end
+local call, pcall = redis.call, redis.pcall
 
-local function claim_of(token)
-  return 'redlatch:claim:' .. token
-end
+-- The queue with what can be done about it, at this time. Made only when somebody waits: it is not free of cost.
+local function queue_at(queue, waiters, time)
+  local now = time[1] * 1000 + math.floor(time[2] / 1000)
+  local self = {now = now}
 
-local function take_out(queue, waiters, token)
-  redis.call('ZREM', queue, token)
-  redis.call('HDEL', waiters, token)
-end
+  function self.claim_of(token)
+    return 'redlatch:claim:' .. token
+  end
 
--- The waiter at this rank among those that live. Takes the dead before it out.
-local function waiter_at(queue, waiters, rank, now)
-  while true do
-    local found = redis.call('ZRANGE', queue, rank, rank, 'WITHSCORES')
-    local token = found[1]
-    if not token then
+  function self.take_out(token)
+    call('ZREM', queue, token)
+    call('HDEL', waiters, token)
+  end
+
+  -- The waiter with this token, if it lives. Takes it out if it is dead.
+  function self.alive(token)
+    local details = call('HGET', waiters, token) or ''
+    local lives_until, claim, channel = string.match(details, '^(%d+) (%d+) (.*)$')
+    local left = (tonumber(lives_until) or 0) - now
+    if left <= 0 then
+      self.take_out(token)
       return nil
     end
-    local details = redis.call('HGET', waiters, token) or ''
-    local until_ms, claim, channel = string.match(details, '^(%d+) (%d+) (.*)$')
-    if until_ms and tonumber(until_ms) > now then
-      local left = until_ms - now
-      return {
-        token = token, place = tonumber(found[2]), left = left, fair = claim == '0', channel = channel,
-        claim = claim == '0' and left or math.min(tonumber(claim), left),
-      }
-    end
-    take_out(queue, waiters, token)
+    local fair = claim == '0'
+    claim = fair and left or math.min(tonumber(claim), left)
+    return {token = token, channel = channel, left = left, fair = fair, claim = claim}
   end
-end
 
--- Tells a waiter to come for the lock, in so many ms; returns whether anybody may have heard it.
-local function knock(waiter, lock, ms)
-  local heard = redis.pcall('PUBLISH', waiter.channel, string.format('%.0f %s %s', ms, waiter.token, lock))
-  return type(heard) == 'number' and heard > 0
-end
-
--- Takes the lock from its holder and leaves it to the first waiter, as a claim: whoever else comes finds it taken. One
--- that is not strict about its turn is passed over if nobody hears it. The next in line is told when the claim
--- is over. Once the lock is deleted nothing below can fail for want of memory.
-local function leave(lock, queue, waiters)
-  redis.call('DEL', lock)
-  if redis.call('EXISTS', queue) == 0 then
-    return
-  end
-  local now = milliseconds(redis.call('TIME'))
-  local rank = 0
-  while true do
-    local waiter = waiter_at(queue, waiters, rank, now)
-    if not waiter then
-      redis.call('DEL', lock)
-      return
-    end
-    redis.call('SET', lock, claim_of(waiter.token), 'PX', waiter.claim)
-    if knock(waiter, lock, 0) or waiter.fair then
-      local details = string.format('%.0f %s %s', now + waiter.claim, waiter.fair and 0 or waiter.claim, waiter.channel)
-      redis.call('HSET', waiters, waiter.token, details)
-      local next_one = waiter_at(queue, waiters, rank + 1, now)
-      if next_one then
-        knock(next_one, lock, waiter.claim)
+  -- The first waiter that lives, and the token behind it.
+  function self.first()
+    while true do
+      local tokens = call('ZRANGE', queue, 0, 1)
+      local waiter = tokens[1] and self.alive(tokens[1])
+      if waiter or not tokens[1] then
+        return waiter, tokens[2]
       end
-      return
     end
-    rank = rank + 1
+  end
+
+  -- Tells a waiter to come for the lock, in so many ms; returns whether anybody may have heard it.
+  function self.knock(waiter, lock, ms)
+    local heard = pcall('PUBLISH', waiter.channel, string.format('%.0f %s %s', ms, waiter.token, lock))
+    return type(heard) == 'number' and heard > 0
+  end
+
+  -- Leaves the lock, which was deleted, to the first waiter as a claim: whoever else comes finds it taken. The one behind
+  -- is told when the claim is over. A waiter that does not keep to its turn is taken out if nobody hears the knock.
+  -- Nothing here can fail for want of memory, since the script has deleted something.
+  function self.serve(lock)
+    local waiter, behind = self.first()
+    while waiter do
+      call('SET', lock, self.claim_of(waiter.token), 'PX', waiter.claim)
+      if self.knock(waiter, lock, 0) or waiter.fair then
+        local details = string.format('%.0f %s %s', now + waiter.claim, waiter.fair and 0 or waiter.claim, waiter.channel)
+        call('HSET', waiters, waiter.token, details)
+        behind = behind and self.alive(behind)
+        return behind and self.knock(behind, lock, waiter.claim)
+      end
+      call('DEL', lock)
+      self.take_out(waiter.token)
+      waiter, behind = self.first()
+    end
+  end
+
+  return self
+end
+
+-- Takes the lock from its holder and leaves it to those who wait.
+local function give_up(lock, queue, waiters)
+  call('DEL', lock)
+  if call('EXISTS', queue) == 1 then
+    queue_at(queue, waiters, call('TIME')).serve(lock)
   end
 end
 
--- Notes that the token's holder has released the lock, so that a repetition knows it. A key of another type is not
--- ours to overwrite. Without memory for the mark the release stands all the same.
+-- Notes that the holder has released the lock, so that a repetition knows it. With GET a key of another type is left as it
+-- is: it is not ours to overwrite. Without memory for the mark the release stands all the same.
 local function leave_mark(mark, own_mark, ms)
-  if type(redis.pcall('GET', mark)) ~= 'table' then
-    redis.pcall('SET', mark, own_mark, 'PX', ms)
-  end
+  pcall('SET', mark, own_mark, 'PX', ms, 'GET')
 end
 
 -- The first of so many fencing tokens in a row, and the last; nil if the counter's key holds something else.
@@ -87,10 +92,10 @@ end
 -- The clock is ahead of every token ever drawn (no name is granted, or handed on, once a microsecond), so tokens keep
 -- rising when the counter is lost or old; the counter keeps them rising when the clock steps back.
 local function next_fencing_tokens(counter, time, count)
-  local last = redis.pcall('GET', counter)
+  local last = pcall('GET', counter)
   if type(last) == 'table' and not string.find(last.err, 'WRONGTYPE') then
     -- Not permitted. Fails again, and tells where.
-    return redis.call('GET', counter)
+    return call('GET', counter)
   end
   last = type(last) ~= 'table' and tonumber(string.match(last or '0', '^%d+$'))
   if not (last and last < 2 ^ 53) then

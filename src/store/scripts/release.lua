@@ -8,29 +8,30 @@
 --          0 if the key is gone   -1 if another holds it
 --          an error to a repetition if a later grant has covered the mark: it cannot know more
 
-local lock, queue, waiters, token = KEYS[1], KEYS[3], KEYS[4], ARGV[1]
+local lock, token, marked = KEYS[1], ARGV[1], ARGV[3] ~= '0'
 local own_mark = ARGV[2] .. ' ' .. token
-local holder = redis.pcall('GET', lock)
+local holder = pcall('GET', lock)
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE') then
   -- Not permitted. Fails again, and tells where.
-  return redis.call('GET', lock)
+  return call('GET', lock)
 end
 
-if ARGV[3] == '0' then
-  take_out(queue, waiters, token)
-  if holder == claim_of(token) then
-    leave(lock, queue, waiters)
+if not marked then
+  local queue = queue_at(KEYS[3], KEYS[4], call('TIME'))
+  queue.take_out(token)
+  if holder == queue.claim_of(token) then
+    give_up(lock, KEYS[3], KEYS[4])
     return 0
   end
 end
 if holder == token then
-  leave(lock, queue, waiters)
-  if ARGV[3] ~= '0' then
+  give_up(lock, KEYS[3], KEYS[4])
+  if marked then
     leave_mark(KEYS[2], own_mark, ARGV[3])
   end
   return 1
 end
-local mark = redis.pcall('GET', KEYS[2])
+local mark = pcall('GET', KEYS[2])
 if mark == own_mark then
   return 1
 end

@@ -6,20 +6,22 @@
 -- Returns  {the first fencing token} if it was kept   1 if it was released
 --          0 if the key is gone   -1 if another holds it
 
-local lock, queue, waiters = KEYS[1], KEYS[3], KEYS[4]
-local holder = redis.call('GET', lock)
+local lock = KEYS[1]
+local holder = call('GET', lock)
 if holder ~= ARGV[1] then
   return holder and -1 or 0
 end
-local time = redis.call('TIME')
-local first, last = next_fencing_tokens(KEYS[5], time, tonumber(ARGV[6]))
-if not first or waiter_at(queue, waiters, 0, milliseconds(time)) then
-  leave(lock, queue, waiters)
+local time = call('TIME')
+local first_token, last_token = next_fencing_tokens(KEYS[5], time, ARGV[6])
+local queue = queue_at(KEYS[3], KEYS[4], time)
+if not first_token or queue.first() then
+  call('DEL', lock)
+  queue.serve(lock)
   leave_mark(KEYS[2], ARGV[2] .. ' ' .. ARGV[1], ARGV[3])
   return 1
 end
-if redis.call('PTTL', lock) < tonumber(ARGV[4]) then
-  redis.call('PEXPIRE', lock, ARGV[4])
+if call('PTTL', lock) < tonumber(ARGV[4]) then
+  call('PEXPIRE', lock, ARGV[4])
 end
-redis.call('SET', KEYS[5], string.format('%.0f', last), 'PX', ARGV[5])
-return {first}
+call('SET', KEYS[5], string.format('%.0f', last_token), 'PX', ARGV[5])
+return {first_token}

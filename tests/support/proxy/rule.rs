@@ -279,7 +279,11 @@ impl Matches {
 
 /// Whether a command runs redlatch's script for acquiring.
 pub fn is_acquire(args: &[Vec<u8>]) -> bool {
-    const TEXT: &str = include_str!("../../../src/store/scripts/acquire.lua");
+    const TEXT: &str = concat!(
+        include_str!("../../../src/store/scripts/queue.lua"),
+        "\n",
+        include_str!("../../../src/store/scripts/acquire.lua")
+    );
     static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TEXT));
     runs(args, TEXT, &DIGEST)
 }
@@ -293,7 +297,11 @@ pub fn is_renew(args: &[Vec<u8>]) -> bool {
 
 /// Whether a command runs redlatch's script for releasing.
 pub fn is_release(args: &[Vec<u8>]) -> bool {
-    const TEXT: &str = include_str!("../../../src/store/scripts/release.lua");
+    const TEXT: &str = concat!(
+        include_str!("../../../src/store/scripts/queue.lua"),
+        "\n",
+        include_str!("../../../src/store/scripts/release.lua")
+    );
     static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TEXT));
     runs(args, TEXT, &DIGEST)
 }
