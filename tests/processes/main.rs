@@ -13,7 +13,7 @@ use redlatch::{Client, Lock};
 use support::{SECOND, SLACK, Server, Worker};
 
 fn main() -> ExitCode {
-    if let Some(url) = worker::url() {
+    if let Some(url) = support::worker_url() {
         worker::run(&url);
         return ExitCode::SUCCESS;
     }
@@ -51,7 +51,7 @@ impl Corner {
     }
 
     fn worker(&self) -> Worker {
-        worker::start(&self.server.url())
+        Worker::of_this_program(&self.server.url())
     }
 
     fn lock(&self) -> Lock {
@@ -72,7 +72,7 @@ fn a_killed_holder_frees_the_lock_within_one_lease(corner: &Corner) {
     thread::sleep(lease / 2);
     assert!(corner.lock().try_acquire().unwrap().is_none());
     let killed = Instant::now();
-    worker::signal(&worker, libc::SIGKILL);
+    worker.kill();
     let guard = corner.lock().acquire_timeout(lease * 10).unwrap();
     assert!(killed.elapsed() <= lease + SLACK, "{:?}", killed.elapsed());
     assert!(start.elapsed() >= lease);
@@ -83,12 +83,12 @@ fn a_holder_stopped_beyond_its_lease_knows_at_once_that_it_lost_the_lock(corner:
     let mut worker = corner.worker();
     let fencing_token = worker::acquire(&mut worker, corner.name, SECOND * 2);
     assert_eq!(worker.ask("is_held"), "true");
-    worker::signal(&worker, libc::SIGSTOP);
+    worker.stop();
     let guard = corner.lock().acquire_timeout(SECOND * 20).unwrap();
     assert!(guard.fencing_token() > fencing_token);
     // Asked for while it is stopped, so that it is the first thing that it does.
     worker.send("is_held");
-    worker::signal(&worker, libc::SIGCONT);
+    worker.resume();
     assert_eq!(worker.receive(), "false");
     assert_eq!(worker.ask("release"), "lost");
     guard.check().unwrap();

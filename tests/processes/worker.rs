@@ -1,8 +1,7 @@
 //! A process that holds locks: this program again, told what to do line by line.
 
 use std::{
-    env, fs, io,
-    process::Command,
+    fs, io,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -12,31 +11,13 @@ use redlatch::{Client, Error, Guard, Wait};
 
 use crate::support::{SECOND, SetOnDrop, Worker, millis, wait_until};
 
-/// Names the server to a program that is to be a worker.
-const URL: &str = "REDLATCH_WORKER_URL";
-
 /// How long anything in a forked child may take before it counts as hanging.
 const CHILD: Duration = SECOND.saturating_mul(20);
-
-/// Starts a worker on the server at `url`.
-pub fn start(url: &str) -> Worker {
-    Worker::start(Command::new(env::current_exe().unwrap()).env(URL, url))
-}
 
 /// Has the worker take the lock; returns its fencing token.
 pub fn acquire(worker: &mut Worker, name: &str, lease: Duration) -> u64 {
     let answer = worker.ask(format_args!("acquire {name} {}", lease.as_millis()));
     answer.parse().unwrap()
-}
-
-pub fn signal(worker: &Worker, signal: i32) {
-    // SAFETY: kill() takes two numbers; the process is our child and not yet waited for.
-    assert_eq!(unsafe { libc::kill(worker.pid() as i32, signal) }, 0);
-}
-
-/// The server to work on, if this process is a worker.
-pub fn url() -> Option<String> {
-    env::var(URL).ok()
 }
 
 /// Where `count` counts.

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tempfile::TempDir;
 
 use super::port::ReservedPort;
+use super::process;
 use super::time::wait_until;
 
 /// How long a server may take to start, stop or answer.
@@ -181,14 +182,12 @@ impl Server {
 
     /// Stops the server process (SIGSTOP): connecting still works, nothing is answered.
     pub fn stop_process(&self) {
-        let pid = self.pid();
-        signal(pid, libc::SIGSTOP);
-        wait_until("the server to stop", PATIENCE, || is_stopped(pid));
+        process::stop(self.pid());
     }
 
     /// Lets a stopped server go on (SIGCONT).
     pub fn continue_process(&self) {
-        signal(self.pid(), libc::SIGCONT);
+        process::resume(self.pid());
     }
 
     /// Kills the server (SIGKILL) and waits until it is gone; connecting is refused from then on.
@@ -358,33 +357,4 @@ fn server_binary() -> PathBuf {
     on_path.chain(fetched).find(is_program).expect(
         "no redis-server or valkey-server was found: run scripts/setup, or set REDLATCH_TEST_SERVER to the path of one",
     )
-}
-
-fn signal(pid: u32, signal: libc::c_int) {
-    // SAFETY: no memory is involved.
-    let result = unsafe { libc::kill(pid as libc::pid_t, signal) };
-    assert_eq!(
-        result,
-        0,
-        "could not signal the server: {}",
-        std::io::Error::last_os_error()
-    );
-}
-
-#[cfg(target_os = "linux")]
-fn is_stopped(pid: u32) -> bool {
-    // "<pid> (<name>) <state> ...", and a name may hold spaces and brackets.
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).expect("the server's state");
-    stat.rsplit(')')
-        .next()
-        .is_some_and(|rest| rest.trim_start().starts_with('T'))
-}
-
-#[cfg(not(target_os = "linux"))]
-fn is_stopped(pid: u32) -> bool {
-    let state = Command::new("ps")
-        .args(["-o", "stat=", "-p", &pid.to_string()])
-        .output()
-        .expect("ps to see the server's state");
-    state.stdout.trim_ascii_start().starts_with(b"T")
 }

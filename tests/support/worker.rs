@@ -1,13 +1,24 @@
+use std::env;
 use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
+use std::time::Duration;
 
+use super::process;
 use super::time::SECOND;
 
+/// Names the server to a program that is to be a worker.
+const URL: &str = "REDLATCH_WORKER_URL";
+
 /// How long a worker may take to answer, whatever it was told to do.
-const PATIENCE: std::time::Duration = SECOND.saturating_mul(60);
+const PATIENCE: Duration = SECOND.saturating_mul(60);
+
+/// The server to work on, if this process was started by [`Worker::of_this_program`].
+pub fn worker_url() -> Option<String> {
+    env::var(URL).ok()
+}
 
 /// A process that is told what to do line by line, and answers each order by one line. It is killed on drop.
 pub struct Worker {
@@ -17,6 +28,11 @@ pub struct Worker {
 }
 
 impl Worker {
+    /// Starts this very program, as a worker on the server at `url`.
+    pub fn of_this_program(url: &str) -> Self {
+        Self::start(Command::new(env::current_exe().expect("this program")).env(URL, url))
+    }
+
     pub fn start(command: &mut Command) -> Self {
         let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut process = spawned.unwrap_or_else(|error| panic!("{command:?} does not start: {error}"));
@@ -37,8 +53,19 @@ impl Worker {
         }
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.id()
+    /// Kills it (SIGKILL).
+    pub fn kill(&self) {
+        process::signal(self.process.id(), libc::SIGKILL);
+    }
+
+    /// Stops it (SIGSTOP), and waits until it has stopped.
+    pub fn stop(&self) {
+        process::stop(self.process.id());
+    }
+
+    /// Lets it go on (SIGCONT).
+    pub fn resume(&self) {
+        process::resume(self.process.id());
     }
 
     #[track_caller]
@@ -49,8 +76,13 @@ impl Worker {
 
     #[track_caller]
     pub fn receive(&mut self) -> String {
-        self.answers.recv_timeout(PATIENCE).unwrap_or_else(|error| match error {
-            RecvTimeoutError::Timeout => panic!("the worker did not answer within {PATIENCE:?}"),
+        self.receive_within(PATIENCE)
+    }
+
+    #[track_caller]
+    pub fn receive_within(&mut self, limit: Duration) -> String {
+        self.answers.recv_timeout(limit).unwrap_or_else(|error| match error {
+            RecvTimeoutError::Timeout => panic!("the worker did not answer within {limit:?}"),
             RecvTimeoutError::Disconnected => panic!("the worker died; its own message is above"),
         })
     }

@@ -1,0 +1,124 @@
+//! What a test has to itself.
+
+use std::time::Duration;
+
+use redlatch::{Client, ClientBuilder, Guard};
+
+use crate::{
+    support::{Server, Worker, wait_until},
+    terms::{MINUTE, NAME, PROMPT, Terms},
+};
+
+/// A server, and whether the test is about locks that are fair.
+pub struct Corner {
+    pub server: Server,
+    pub fair: bool,
+}
+
+impl Corner {
+    pub fn new(fair: bool) -> Self {
+        Self {
+            server: Server::start(),
+            fair,
+        }
+    }
+
+    pub fn terms(&self) -> Terms {
+        Terms::new(self.fair)
+    }
+
+    pub fn builder(&self) -> ClientBuilder {
+        Client::builder().url(self.server.url()).poll_interval(MINUTE)
+    }
+
+    /// A client as another process would have it.
+    pub fn client(&self) -> Client {
+        self.builder().build().unwrap()
+    }
+
+    /// Takes the lock that the others are to wait for.
+    pub fn hold(&self) -> Guard {
+        self.terms().acquire(&self.client()).unwrap()
+    }
+
+    /// A process with a client that looks by itself once a minute only.
+    pub fn worker(&self) -> Worker {
+        self.worker_polling(MINUTE)
+    }
+
+    pub fn worker_polling(&self, poll_interval: Duration) -> Worker {
+        let mut worker = Worker::of_this_program(&self.server.url());
+        assert_eq!(worker.ask(format_args!("open {}", poll_interval.as_millis())), "open");
+        worker
+    }
+
+    /// The token that stands at the lock's key.
+    pub fn holder(&self) -> Option<String> {
+        self.server.get("lock:x")
+    }
+
+    /// Has somebody who is not of redlatch hold the lock for a minute, whoever held it.
+    pub fn hold_as_another(&self) {
+        self.server.run("SET lock:x another PX 60000");
+    }
+
+    /// How many are registered as waiting for the lock, alive or not: with fair locks each thread, else one for each
+    /// client.
+    pub fn registered(&self) -> usize {
+        let count = redis::cmd("ZCARD")
+            .arg(queue_key(NAME))
+            .query(&mut self.server.connection());
+        count.unwrap()
+    }
+
+    #[track_caller]
+    pub fn wait_for_registered(&self, count: usize) {
+        wait_until(&format!("{count} to be registered as waiting"), PROMPT, || {
+            self.registered() == count
+        });
+    }
+
+    /// The keys of the names that are waited for.
+    pub fn queues(&self) -> Vec<String> {
+        self.keys("*redlatch:queue*")
+    }
+
+    /// All that stands on the server because somebody waits, or is about to be served.
+    pub fn traces_of_waiting(&self) -> Vec<String> {
+        [self.queues(), self.keys("*redlatch:waiters*")].concat()
+    }
+
+    /// Waits until the lock is free and nobody is registered, for any name.
+    #[track_caller]
+    pub fn wait_until_all_is_gone(&self) {
+        wait_until("the traces of all waits and holds to go", PROMPT, || {
+            self.traces_of_waiting().is_empty() && self.keys("lock:*").is_empty()
+        });
+    }
+
+    /// How many connections are subscribed to something.
+    pub fn subscribers(&self) -> usize {
+        let list = redis::cmd("CLIENT")
+            .arg(&["LIST", "TYPE", "pubsub"])
+            .query(&mut self.server.connection());
+        let list: String = list.unwrap();
+        list.lines().count()
+    }
+
+    #[track_caller]
+    pub fn wait_for_subscribers(&self, count: usize) {
+        wait_until(&format!("{count} subscribed connections"), PROMPT, || {
+            self.subscribers() == count
+        });
+    }
+
+    fn keys(&self, pattern: &str) -> Vec<String> {
+        let keys = redis::cmd("KEYS").arg(pattern).query(&mut self.server.connection());
+        keys.unwrap()
+    }
+}
+
+/// Where those are listed who wait for a lock, in the order in which they are to be served.
+pub fn queue_key(name: &str) -> String {
+    format!("{{lock:{name}}}:redlatch:queue:lock:{name}")
+}

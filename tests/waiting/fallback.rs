@@ -1,0 +1,128 @@
+//! Waiters who are not woken, or for long: what they do by themselves.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use redlatch::{Client, Guard};
+
+use crate::{
+    corner::{Corner, queue_key},
+    record::grants,
+    support::{SECOND, SLACK, millis, wait_until},
+    terms::{LIMIT, MINUTE, NAME, PROMPT, Terms},
+};
+
+/// What a user may lack who uses no channels.
+const WITHOUT_CHANNELS: [&str; 3] = [
+    "resetchannels +@all",
+    "resetchannels +@all -@pubsub",
+    "allchannels +@all -subscribe -psubscribe -ssubscribe",
+];
+
+/// A client of a user who has these permissions only.
+fn client(corner: &Corner, permissions: &str, poll_interval: Duration) -> Client {
+    corner
+        .server
+        .run(&format!("ACL SETUSER app reset on >secret ~* {permissions}"));
+    let url = corner.server.url().replace("redis://", "redis://app:secret@");
+    corner.builder().url(url).poll_interval(poll_interval).build().unwrap()
+}
+
+/// Releases the lock once `waiter` waits for it; returns how long after that it was served.
+fn time_to_serve(corner: &Corner, guard: Guard, terms: &Terms, waiter: &Client) -> Duration {
+    thread::scope(|scope| {
+        let before = corner.server.command_calls("evalsha");
+        let waiter = scope.spawn(|| terms.acquire(waiter).unwrap().release().unwrap());
+        wait_until("the waiter to have asked", PROMPT, || {
+            corner.server.command_calls("evalsha") > before
+        });
+        assert!(!waiter.is_finished());
+        let released = Instant::now();
+        guard.release().unwrap();
+        waiter.join().unwrap();
+        released.elapsed()
+    })
+}
+
+pub fn a_user_without_channels_waits_by_polling(corner: &Corner) {
+    let terms = corner.terms();
+    for permissions in WITHOUT_CHANNELS {
+        let waiter = client(corner, permissions, MINUTE);
+        // Whoever releases may be of the same user, or of one who may do more.
+        for holder in [client(corner, permissions, MINUTE), corner.client()] {
+            for _ in 0..5 {
+                let waited = time_to_serve(corner, terms.acquire(&holder).unwrap(), &terms, &waiter);
+                assert!(waited <= PROMPT, "with {permissions}: {waited:?}");
+            }
+        }
+    }
+    corner.wait_until_all_is_gone();
+}
+
+pub fn the_release_of_a_holder_who_may_not_publish_is_noticed(corner: &Corner) {
+    let (terms, poll_interval) = (corner.terms(), SECOND);
+    let waiter = corner.builder().poll_interval(poll_interval).build().unwrap();
+    for permissions in ["resetchannels +@all", "allchannels +@all -publish -spublish"] {
+        let holder = client(corner, permissions, MINUTE);
+        let guard = terms.acquire(&holder).unwrap();
+        let waited = time_to_serve(corner, guard, &terms, &waiter);
+        assert!(waited <= poll_interval + SLACK, "with {permissions}: {waited:?}");
+    }
+    corner.wait_until_all_is_gone();
+}
+
+pub fn the_release_of_a_foreign_lock_is_noticed_within_a_poll_interval(corner: &Corner) {
+    let (terms, poll_interval) = (corner.terms(), SECOND);
+    let mut worker = corner.worker_polling(poll_interval);
+    for taken in ["SET lock:x another", "SET lock:x another PX 60000"] {
+        corner.server.run(taken);
+        worker.send(format_args!("pass {terms}"));
+        corner.wait_for_registered(1);
+        assert!(!worker.has_answered());
+        let released = Instant::now();
+        corner.server.run("DEL lock:x");
+        assert_eq!(worker.receive_within(LIMIT), "passed");
+        let waited = released.elapsed();
+        assert!(waited <= poll_interval + SLACK, "after {taken}: {waited:?}");
+    }
+}
+
+pub fn a_wait_much_longer_than_a_sign_of_life_keeps_its_place(corner: &Corner) {
+    let (terms, mut connection) = (corner.terms(), corner.server.connection());
+    let guard = terms.clone().lease(SECOND).acquire(&corner.client()).unwrap();
+    let mut workers = [corner.worker_polling(millis(100)), corner.worker_polling(millis(100))];
+    for (nth, worker) in workers.iter_mut().enumerate() {
+        worker.send(format_args!("hammer {nth} 1 1 {terms}"));
+        corner.wait_for_registered(nth + 1);
+    }
+    let mut waiting = || -> Vec<String> {
+        let queue = redis::cmd("ZRANGE")
+            .arg(queue_key(NAME))
+            .arg(0)
+            .arg(-1)
+            .query(&mut connection);
+        queue.unwrap()
+    };
+    let (start, arrived) = (Instant::now(), waiting());
+    while start.elapsed() < SECOND * 3 {
+        let waiting = waiting();
+        assert_eq!(waiting.len(), 2, "{waiting:?} after {:?}", start.elapsed());
+        assert!(
+            waiting == arrived || !corner.fair,
+            "{waiting:?} where {arrived:?} had arrived"
+        );
+        thread::sleep(millis(10));
+    }
+    guard.release().unwrap();
+    for worker in &mut workers {
+        assert_eq!(worker.receive_within(PROMPT), "hammered");
+    }
+    let served: Vec<String> = grants(&corner.server, NAME)
+        .into_iter()
+        .map(|grant| grant.who)
+        .collect();
+    assert_eq!(served.len(), 2);
+    assert!(served == ["0", "1"] || !corner.fair, "{served:?}");
+}

@@ -1,0 +1,92 @@
+//! Waiting for locks: that a release wakes those who wait, in which order they are served, and that nothing of a wait
+//! stays behind.
+//!
+//! In nearly all tests a waiter looks by itself only once a minute, and leases last as long. So whatever happens within
+//! seconds happens because somebody was woken. Each test has a server of its own.
+//!
+//! This program is also the other processes: see `worker`.
+
+mod cancel;
+mod corner;
+mod cost;
+mod crashes;
+mod fallback;
+mod local;
+mod order;
+mod prompt;
+mod record;
+#[path = "../support/mod.rs"]
+mod support;
+mod terms;
+mod worker;
+
+use std::process::ExitCode;
+
+use corner::Corner;
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    if let Some(url) = support::worker_url() {
+        worker::run(&url);
+        return ExitCode::SUCCESS;
+    }
+    let mut trials = Vec::new();
+    macro_rules! trials {
+        ($fair:literal: $($module:ident::$scenario:ident)*) => {
+            $(
+                let kind = if $fair { "fair" } else { "plain" };
+                let name = concat!(stringify!($module), "::", stringify!($scenario));
+                trials.push(Trial::test(format!("{name}::{kind}"), || {
+                    $module::$scenario(&Corner::new($fair));
+                    Ok(())
+                }));
+            )*
+        };
+        ($($module:ident::$scenario:ident)*) => {
+            trials!(false: $($module::$scenario)*);
+            trials!(true: $($module::$scenario)*);
+        };
+    }
+    trials! {
+        prompt::a_release_at_any_point_of_a_wait_wakes_the_waiter
+        prompt::a_release_at_any_point_of_a_wait_wakes_a_thread_of_another_client
+        prompt::a_release_at_any_point_of_a_wait_wakes_a_thread_of_the_same_client
+        prompt::a_waiter_whose_subscription_ends_before_or_after_the_release_is_woken
+        prompt::a_waiter_whose_connections_all_end_is_woken
+        prompt::a_short_wait_ends_in_time_beside_a_long_one
+        prompt::nobody_who_is_woken_in_vain_gives_up_early
+        crashes::a_killed_head_of_the_queue_does_not_hold_up_the_next
+        crashes::ten_killed_waiters_do_not_hold_up_the_eleventh
+        crashes::a_stopped_waiter_is_passed_over_and_served_later
+        crashes::the_lock_of_a_killed_holder_goes_to_a_waiter_when_the_lease_ends
+        order::sixteen_processes_that_start_at_once_all_get_their_turns
+        order::a_guard_in_hand_means_that_its_token_stands_at_the_key
+        local::fencing_tokens_rise_from_thread_to_thread
+        local::a_lost_lease_is_not_handed_on
+        cancel::a_cancelled_wait_ends_at_once_and_leaves_nothing
+        cancel::a_wait_that_is_cancelled_around_the_release_leaves_no_lease
+        cancel::a_wait_that_times_out_around_the_release_leaves_no_lease
+        cancel::a_wait_of_a_thread_is_cancelled_beside_another_of_its_client
+        cost::no_key_is_without_a_ttl_under_contention
+        cost::nothing_is_left_once_nobody_waits
+        cost::nothing_is_published_while_nobody_waits
+        cost::a_try_registers_nobody
+        fallback::a_user_without_channels_waits_by_polling
+        fallback::the_release_of_a_holder_who_may_not_publish_is_noticed
+        fallback::the_release_of_a_foreign_lock_is_noticed_within_a_poll_interval
+        fallback::a_wait_much_longer_than_a_sign_of_life_keeps_its_place
+    }
+    trials! { false:
+        prompt::two_thousand_names_are_waited_for_over_one_subscription
+        order::a_thread_that_takes_it_again_and_again_passes_nobody_for_long
+        local::a_hand_over_spares_the_server_the_round_trips
+        local::without_hand_overs_each_grant_is_a_lease_of_its_own
+        local::another_process_gets_its_turn_after_the_hand_overs_that_are_allowed
+        local::a_lease_is_handed_over_to_the_same_settings_only
+    }
+    trials! { true:
+        order::waiters_are_served_in_the_order_of_their_arrival
+        order::no_grant_passes_an_older_place
+    }
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
