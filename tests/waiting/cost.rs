@@ -19,6 +19,9 @@ use crate::{
 fn ttls(connection: &mut redis::Connection) -> Vec<(String, i64)> {
     let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query(connection).unwrap();
     keys.retain(|key| !key.starts_with("record:"));
+    if keys.is_empty() {
+        return Vec::new();
+    }
     let mut ask = redis::pipe();
     for key in &keys {
         ask.cmd("PTTL").arg(key);

@@ -9,7 +9,7 @@ use std::{
 use crate::{
     corner::Corner,
     record::{assert_first_come_first_served, grants, turns_meanwhile, watch},
-    support::{SECOND, SetOnDrop, Worker, wait_until},
+    support::{SECOND, SetOnDrop, Worker, millis, wait_until},
     terms::{NAME, PROMPT},
     worker::hammer,
 };
@@ -49,7 +49,9 @@ pub fn a_thread_that_takes_it_again_and_again_passes_nobody_for_long(corner: &Co
     let (mut hot, terms) = (corner.worker(), corner.terms());
     let mut waiters: Vec<Worker> = (0..5).map(|_| corner.worker()).collect();
     let samples = watch(&corner.server, NAME, || {
-        hot.send(format_args!("hammer hot 1 {} {terms}", usize::MAX));
+        // It holds the lock nearly all the time, so whoever comes by chance finds it taken.
+        let hot_terms = terms.clone().work(millis(3));
+        hot.send(format_args!("hammer hot 1 {} {hot_terms}", usize::MAX));
         wait_until("the hot thread to have its turns", PROMPT, || {
             grants(&corner.server, NAME).len() > 10
         });

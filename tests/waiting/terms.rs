@@ -27,6 +27,8 @@ pub struct Terms {
     pub limit: Duration,
     pub fair: bool,
     pub handoffs: Option<u32>,
+    /// How long it is kept by those who take it again and again.
+    pub work: Duration,
 }
 
 impl Terms {
@@ -37,6 +39,7 @@ impl Terms {
             limit: LIMIT,
             fair,
             handoffs: None,
+            work: Duration::ZERO,
         }
     }
 
@@ -62,6 +65,10 @@ impl Terms {
         }
     }
 
+    pub fn work(self, work: Duration) -> Self {
+        Self { work, ..self }
+    }
+
     pub fn lock(&self, client: &Client) -> Lock {
         let lock = client.lock(&self.name).lease(self.lease).fair(self.fair);
         match self.handoffs {
@@ -77,9 +84,9 @@ impl Terms {
 
 impl fmt::Display for Terms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (lease, limit) = (self.lease.as_millis(), self.limit.as_millis());
+        let [lease, limit, work] = [self.lease, self.limit, self.work].map(|time| time.as_millis());
         let handoffs = self.handoffs.map_or("default".into(), |handoffs| handoffs.to_string());
-        write!(f, "{}/{lease}/{limit}/{}/{handoffs}", self.name, self.fair)
+        write!(f, "{}/{lease}/{limit}/{}/{handoffs}/{work}", self.name, self.fair)
     }
 }
 
@@ -87,7 +94,7 @@ impl FromStr for Terms {
     type Err = Box<dyn std::error::Error>;
 
     fn from_str(said: &str) -> Result<Self, Self::Err> {
-        let [name, lease, limit, fair, handoffs] = said.split('/').collect::<Vec<_>>()[..] else {
+        let [name, lease, limit, fair, handoffs, work] = said.split('/').collect::<Vec<_>>()[..] else {
             return Err(said.into());
         };
         Ok(Self {
@@ -100,6 +107,7 @@ impl FromStr for Terms {
             } else {
                 Some(handoffs.parse()?)
             },
+            work: Duration::from_millis(work.parse()?),
         })
     }
 }

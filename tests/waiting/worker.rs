@@ -114,6 +114,9 @@ pub fn hammer(
                 for _ in (0..turns).take_while(|_| !stopped.load(Ordering::SeqCst)) {
                     let guard = terms.acquire(client).unwrap();
                     note(&mut connection, &guard, who);
+                    if !terms.work.is_zero() {
+                        thread::sleep(terms.work);
+                    }
                     guard.release().unwrap();
                 }
             });
