@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     clock::Moment,
-    store::{Failure, Hold},
+    store::{Chore, Failure, Hold},
 };
 
 /// What is not known about the attempts that were made to acquire with one token.
@@ -42,10 +42,12 @@ impl Doubt {
     }
 }
 
-/// A token whose key is to be deleted, should it stand there.
+/// A token whose key is to be deleted, should it stand there, or whose place among those who wait is to be taken back.
 #[derive(Clone)]
 pub(super) struct Cleanup {
-    pub(super) hold: Hold,
+    hold: Hold,
+    /// Whether only the place is to go: it may hold the key by rights.
+    place_only: bool,
     /// From here on one answer from the server settles the matter; before, a late attempt may still undo it.
     settled_at: Moment,
     /// From here on the key has expired by itself.
@@ -65,10 +67,28 @@ impl Cleanup {
         let settled_at = doubt.may_run_until.unwrap_or(now);
         Self {
             hold,
+            place_only: false,
             settled_at,
             gone_at: settled_at.max(now + length),
             pause: FIRST_PAUSE,
             longest_pause: LONGEST_PAUSE.max(length / 16),
+        }
+    }
+
+    /// The cleaning up after a waiter that was knocked for, and has ended its wait. Its place lasts for `lasts` at most.
+    pub(super) fn of_place(hold: Hold, lasts: Duration, now: Moment) -> Self {
+        Self {
+            place_only: true,
+            ..Self::new(hold, Doubt::default(), lasts, now)
+        }
+    }
+
+    pub(super) fn chore(&self) -> Chore {
+        let hold = self.hold.clone();
+        if self.place_only {
+            Chore::Withdraw(hold)
+        } else {
+            Chore::Evict(hold)
         }
     }
 

@@ -78,7 +78,7 @@ impl Work {
     fn chore(&self) -> Chore {
         match self {
             Work::Renew(lease, length) => Chore::Renew(lease.hold.clone(), *length),
-            Work::CleanUp(cleanup) => Chore::Release(cleanup.hold.clone()),
+            Work::CleanUp(cleanup) => cleanup.chore(),
         }
     }
 }
@@ -95,8 +95,15 @@ impl Sweeper {
     /// lease that was asked for with it.
     pub(crate) fn clean_up(&self, hold: &Hold, doubt: Doubt, length: Duration) {
         let now = self.0.clock.now();
-        let cleanup = Cleanup::new(hold.clone(), doubt, length, now);
-        self.0.insert(Task::CleanUp(cleanup), now, Moment::NEVER);
+        self.0.clean_up(Cleanup::new(hold.clone(), doubt, length, now), now);
+    }
+
+    /// Takes back, in the background, the place of a waiter that was knocked for and does not wait any more, so that the next
+    /// one gets what was left to it. It may have been granted the key meanwhile; that it keeps. A place lasts for
+    /// `lasts`.
+    pub(crate) fn pass_on(&self, hold: &Hold, lasts: Duration) {
+        let now = self.0.clock.now();
+        self.0.clean_up(Cleanup::of_place(hold.clone(), lasts, now), now);
     }
 }
 
@@ -213,6 +220,10 @@ impl Shared {
         false
     }
 
+    fn clean_up(&self, cleanup: Cleanup, now: Moment) {
+        self.insert(Task::CleanUp(cleanup), now, Moment::NEVER);
+    }
+
     fn insert(&self, task: Task, due: Moment, deadline: Moment) -> Id {
         let mut agenda = self.agenda.lock();
         if agenda.asleep_until.is_some_and(|until| due < until) {
@@ -322,7 +333,7 @@ impl Shared {
         let chores: Vec<Chore> = tasks
             .into_iter()
             .filter_map(|(_, task)| match task {
-                Task::CleanUp(cleanup) => Some(Chore::Release(cleanup.hold)),
+                Task::CleanUp(cleanup) => Some(cleanup.chore()),
                 Task::Keep(_) => None,
             })
             .collect();

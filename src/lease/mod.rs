@@ -69,7 +69,7 @@ pub(crate) struct Terms {
 }
 
 /// How long a lease is handed on at most before the server is asked whether another process waits.
-const LONGEST_TURN: Duration = Duration::from_millis(5);
+const LONGEST_TURN: Duration = Duration::from_millis(20);
 
 /// What may become of a lease when its grant ends, while another thread of this process waits.
 pub(crate) enum Succession {

@@ -178,7 +178,8 @@ impl Upkeep for FakeStore {
         for chore in chores {
             match chore {
                 Chore::Renew(hold, _) => self.note("renew", hold, timeout),
-                Chore::Release(hold) => self.note("release", hold, timeout),
+                Chore::Evict(hold) => self.note("release", hold, timeout),
+                Chore::Withdraw(hold) => self.note("withdraw", hold, timeout),
             }
         }
         let mut memory = self.memory.clone();

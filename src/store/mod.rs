@@ -169,7 +169,10 @@ pub(crate) enum Chore {
     /// As [`Store::renew`].
     Renew(Hold, Duration),
     /// As [`Store::evict`].
-    Release(Hold),
+    Evict(Hold),
+    /// Takes back the token's place among those who wait, and leaves to the next one what was left to it. What it holds it
+    /// keeps.
+    Withdraw(Hold),
 }
 
 /// The answer to an acquire.

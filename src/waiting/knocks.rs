@@ -11,7 +11,7 @@ use crate::{
     Error,
     background::Background,
     clock::Clock,
-    lease::{Doubt, Sweeper},
+    lease::Sweeper,
     store::{Channel, Hold, Knock, Listener, Store, Token},
     sync::{Condvar, Mutex},
 };
@@ -46,6 +46,7 @@ struct Shared {
     channel: Channel,
     command_timeout: Duration,
     poll_interval: Duration,
+    place_lasts: Duration,
     state: Mutex<State>,
     closing: Condvar,
 }
@@ -83,6 +84,7 @@ impl Knocks {
                 channel,
                 command_timeout,
                 poll_interval,
+                place_lasts: poll_interval * 5 / 2,
                 state: Mutex::default(),
                 closing: Condvar::default(),
             }),
@@ -117,6 +119,11 @@ impl Knocks {
 
     pub(super) fn are_heard(&self) -> bool {
         self.shared.state.lock().listening
+    }
+
+    /// How long a place at the server lasts unless it is asked for again: long enough for one look to fail.
+    pub(super) fn place_lasts(&self) -> Duration {
+        self.shared.place_lasts
     }
 
     pub(super) fn channel(&self) -> &Channel {
@@ -186,10 +193,10 @@ impl Shared {
         match state.expecting.get(&hold.token) {
             Some(expecting) if after.is_zero() => expecting.bell.ring(Ring::Knock),
             Some(expecting) => expecting.bell.ring_at(self.clock.now() + after + Duration::from_millis(1)),
-            // It has just ended its wait. The others must not wait until its claim is over.
+            // It has just ended its wait: the others must not wait until its claim is over. Or it has the key already.
             None if after.is_zero() => {
                 drop(state);
-                self.sweeper.clean_up(&hold, Doubt::default(), self.poll_interval);
+                self.sweeper.pass_on(&hold, self.place_lasts);
             }
             None => {}
         }

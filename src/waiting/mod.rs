@@ -195,7 +195,7 @@ impl<'a> Waiting<'a> {
         let companions = self.expectation.as_ref().and_then(Expectation::companions).unwrap_or_default();
         let place = Place {
             channel: core.knocks.channel(),
-            lasts: core.poll_interval * 5 / 2,
+            lasts: core.knocks.place_lasts(),
             claim: self.claim(),
             number: self.place,
             companions: &companions,

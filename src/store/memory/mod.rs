@@ -105,6 +105,18 @@ impl MemoryStore {
     }
 }
 
+impl MemoryStore {
+    fn withdraw(&self, hold: &Hold) -> Found {
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        state.take_out(hold);
+        if state.standing(&hold.key, now).is_some_and(|grant| grant.claim && grant.token == hold.token) {
+            state.leave(&hold.key, now);
+        }
+        Found::Nothing
+    }
+}
+
 impl State {
     /// What stands at the key of `hold`, seen by the owner of its token.
     fn find(&mut self, hold: &Hold, now: Moment) -> Found {
@@ -283,19 +295,10 @@ impl Store for MemoryStore {
         Ok(Turn::Left(found))
     }
 
-    fn evict(&self, hold: &Hold, _: Duration) -> Result<Found, Failure> {
-        let mut state = self.state.lock();
-        let now = self.clock.now();
-        state.take_out(hold);
-        let found = state.find(hold, now);
-        if state.standing(&hold.key, now).is_some_and(|grant| grant.token == hold.token) {
-            state.leave(&hold.key, now);
-        }
-        // A claim that was taken back was no hold.
-        Ok(match found {
-            Found::Anothers if state.standing(&hold.key, now).is_none() => Found::Nothing,
-            found => found,
-        })
+    fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
+        self.withdraw(hold);
+        let fencing_token = 0;
+        self.release(&Spent { hold, fencing_token }, false, timeout)
     }
 
     fn inspect(&self, key: &[u8], _: Duration) -> Result<Inspection, Failure> {
@@ -341,7 +344,8 @@ impl Upkeep for MemoryStore {
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
         let perform = |chore: &Chore| match chore {
             Chore::Renew(hold, lease) => self.renew(hold, *lease, timeout),
-            Chore::Release(hold) => self.evict(hold, timeout),
+            Chore::Evict(hold) => self.evict(hold, timeout),
+            Chore::Withdraw(hold) => Ok(self.withdraw(hold)),
         };
         chores.iter().map(perform).collect()
     }

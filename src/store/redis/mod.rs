@@ -118,7 +118,8 @@ impl Upkeep for Line {
             .iter()
             .map(|chore| match chore {
                 Chore::Renew(hold, lease) => self.scripts.renewing(hold, *lease),
-                Chore::Release(hold) => self.scripts.evicting(hold),
+                Chore::Evict(hold) => self.scripts.evicting(hold),
+                Chore::Withdraw(hold) => self.scripts.withdrawing(hold),
             })
             .collect();
         match script::run(&mut self.connection, &calls, Instant::now() + timeout) {

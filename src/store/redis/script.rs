@@ -23,6 +23,7 @@ pub(super) struct Scripts {
     renew: Script,
     release: Script,
     turn: Script,
+    withdraw: Script,
     inspect: Script,
     /// How long the mark of a release stays. It has to outlive the repetition of a release whose answer was lost, which
     /// ends within two command timeouts.
@@ -57,6 +58,7 @@ impl Scripts {
             renew: Script::new(include_str!("../scripts/renew.lua")),
             release: Script::new(with_queue!("../scripts/release.lua")),
             turn: Script::new(with_queue!("../scripts/turn.lua")),
+            withdraw: Script::new(with_queue!("../scripts/withdraw.lua")),
             inspect: Script::new(include_str!("../scripts/inspect.lua")),
             mark_ttl: (command_timeout * 3).max(Duration::from_secs(1)),
         }
@@ -133,6 +135,13 @@ impl Scripts {
             .arg(millis_rounded_up(lease))
             .arg(FENCING_TTL.as_secs() * 1000)
             .arg(fencing_tokens)
+    }
+
+    pub(super) fn withdrawing(&self, hold: &Hold) -> Call<'_> {
+        let key = &hold.key;
+        self.withdraw
+            .on(&[key, &helper::queue(key), &helper::waiters(key)])
+            .arg(hold.token.as_bytes())
     }
 
     pub(super) fn inspecting(&self, key: &[u8]) -> Call<'_> {

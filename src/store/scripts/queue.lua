@@ -81,6 +81,15 @@ local function give_up(lock, queue, waiters)
   end
 end
 
+-- Takes back what a waiter has: its place, and the lock if that was left to it.
+local function withdraw(lock, queue, waiters, token)
+  local line = queue_at(queue, waiters, call('TIME'))
+  line.take_out(token)
+  if call('GET', lock) == line.claim_of(token) then
+    give_up(lock, queue, waiters)
+  end
+end
+
 -- Notes that the holder has released the lock, so that a repetition knows it. With GET a key of another type is left as it
 -- is: it is not ours to overwrite. Without memory for the mark the release stands all the same.
 local function leave_mark(mark, own_mark, ms)

@@ -16,13 +16,8 @@ if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE') then
   return call('GET', lock)
 end
 
-if not marked then
-  local queue = queue_at(KEYS[3], KEYS[4], call('TIME'))
-  queue.take_out(token)
-  if holder == queue.claim_of(token) then
-    give_up(lock, KEYS[3], KEYS[4])
-    return 0
-  end
+if not marked and type(holder) ~= 'table' then
+  withdraw(lock, KEYS[3], KEYS[4], token)
 end
 if holder == token then
   give_up(lock, KEYS[3], KEYS[4])
