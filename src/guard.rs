@@ -274,7 +274,9 @@ impl Held {
         });
         let unanswered = answer.is_err();
         if unanswered || lease.doubt.may_still_run(core.clock.now()) && !matches!(answer, Ok(Turn::Kept { .. })) {
-            core.keeper.sweeper().clean_up(&lease.hold, lease.doubt, lease.longest_asked());
+            core.keeper
+                .sweeper()
+                .clean_up(&lease.hold, lease.doubt, lease.longest_asked());
         }
         match answer {
             Ok(Turn::Kept { fencing_token }) => {

@@ -242,7 +242,13 @@ impl Lease {
 
     /// The lease that follows on this one, of the same hold and on the same terms, granted by `grant`. It has no callback.
     pub(crate) fn followed_by(&self, grant: &Grant) -> Self {
-        Self::new(self.hold.clone(), self.name.clone(), grant, &self.terms, self.clock.clone())
+        Self::new(
+            self.hold.clone(),
+            self.name.clone(),
+            grant,
+            &self.terms,
+            self.clock.clone(),
+        )
     }
 
     /// How much longer the lease certainly holds.
@@ -368,7 +374,9 @@ impl Lease {
     fn due(&self) -> Due {
         let state = self.state.lock();
         match self.phase(&state) {
-            Phase::Held if self.terms.renewed && !state.exhausted => Due::Renew(self.terms.length.min(self.longest_by(&state))),
+            Phase::Held if self.terms.renewed && !state.exhausted => {
+                Due::Renew(self.terms.length.min(self.longest_by(&state)))
+            }
             Phase::Held => Due::Nothing,
             _ => {
                 // A timer stands still while the machine is suspended: whoever waits for the end may be late.

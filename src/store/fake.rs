@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use super::{
-    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Knock, Listener, Spent, Store, Token, Turn, Upkeep, because,
-    memory::MemoryStore,
+    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Knock, Listener, Spent, Store, Token, Turn, Upkeep,
+    because, memory::MemoryStore,
 };
 use crate::{
     Inspection,

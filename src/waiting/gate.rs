@@ -139,11 +139,6 @@ impl Gate {
         let lines = self.lines.lock();
         lines.get(key).map_or(1, |line| line.fencing_tokens(terms))
     }
-
-    #[cfg(test)]
-    pub(crate) fn is_empty(&self) -> bool {
-        self.lines.lock().is_empty()
-    }
 }
 
 impl Line {
@@ -184,7 +179,11 @@ impl Line {
         if behind == 0 || !terms.hands_on() {
             return 1;
         }
-        1 + behind.min(16).max(2 * self.handed_on).min(terms.handoffs).min(MOST_FENCING_TOKENS)
+        1 + behind
+            .min(16)
+            .max(2 * self.handed_on)
+            .min(terms.handoffs)
+            .min(MOST_FENCING_TOKENS)
     }
 }
 
@@ -279,7 +278,9 @@ impl InLine<'_> {
     }
 
     fn is_first(&self, line: &Line) -> bool {
-        line.waiters.front().is_some_and(|first| Arc::ptr_eq(first, &self.waiter))
+        line.waiters
+            .front()
+            .is_some_and(|first| Arc::ptr_eq(first, &self.waiter))
     }
 }
 

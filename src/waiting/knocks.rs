@@ -99,7 +99,8 @@ impl Knocks {
             let listener = self.shared.store.listener(&self.shared.channel);
             let stop = listener.stopper();
             let shared = self.shared.clone();
-            let background = Background::spawn("redlatch-knocks", move || shared.run(listener)).map_err(Error::Thread)?;
+            let background =
+                Background::spawn("redlatch-knocks", move || shared.run(listener)).map_err(Error::Thread)?;
             *thread = Some(Thread { background, stop });
         }
         Ok(())
@@ -192,7 +193,9 @@ impl Shared {
         let state = self.state.lock();
         match state.expecting.get(&hold.token) {
             Some(expecting) if after.is_zero() => expecting.bell.ring(Ring::Knock),
-            Some(expecting) => expecting.bell.ring_at(self.clock.now() + after + Duration::from_millis(1)),
+            Some(expecting) => expecting
+                .bell
+                .ring_at(self.clock.now() + after + Duration::from_millis(1)),
             // It has just ended its wait: the others must not wait until its claim is over. Or it has the key already.
             None if after.is_zero() => {
                 drop(state);

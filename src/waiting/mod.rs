@@ -6,14 +6,14 @@ mod knocks;
 
 use std::{sync::Arc, time::Duration};
 
-use self::{
-    gate::{InLine, Outcome, Standing},
-    knocks::Expectation,
-};
 pub(crate) use self::{
     bell::{Bell, Ring},
     gate::{Gate, Pass},
     knocks::Knocks,
+};
+use self::{
+    gate::{InLine, Outcome, Standing},
+    knocks::Expectation,
 };
 use crate::{
     Error, Wait,
@@ -192,7 +192,11 @@ impl<'a> Waiting<'a> {
         if queue && self.expectation.is_none() {
             self.expectation = Some(core.knocks.expect(hold, &self.bell));
         }
-        let companions = self.expectation.as_ref().and_then(Expectation::companions).unwrap_or_default();
+        let companions = self
+            .expectation
+            .as_ref()
+            .and_then(Expectation::companions)
+            .unwrap_or_default();
         let place = Place {
             channel: core.knocks.channel(),
             lasts: core.knocks.place_lasts(),
@@ -209,7 +213,9 @@ impl<'a> Waiting<'a> {
             asked_for_place,
         };
         let sent = core.clock.now();
-        let timeout = core.command_timeout.min(sent.until(self.deadline + core.command_timeout));
+        let timeout = core
+            .command_timeout
+            .min(sent.until(self.deadline + core.command_timeout));
         let answer = core.store.acquire(&ask, timeout);
         let step = self.consequence(&ask, sent, answer, queue && heard);
         if let Some(line) = &self.line
@@ -245,7 +251,10 @@ impl<'a> Waiting<'a> {
             }
             Ok(Acquired::Granted { .. }) => {
                 self.doubt.add_leftover();
-                let why = format!("the grant took longer to arrive than its lease of {:?} holds", ask.lease);
+                let why = format!(
+                    "the grant took longer to arrive than its lease of {:?} holds",
+                    ask.lease
+                );
                 let error = Error::Unconfirmed(because(why));
                 if self.contact.hopelessly_late() {
                     return self.give_up(None, error);
@@ -314,7 +323,13 @@ impl<'a> Waiting<'a> {
     }
 
     fn granted(&mut self, grant: &Grant) -> Acquisition {
-        let Acquire { core, hold, name, terms, .. } = *self.acquire;
+        let Acquire {
+            core,
+            hold,
+            name,
+            terms,
+            ..
+        } = *self.acquire;
         let lease = Arc::new(Lease::new(hold.clone(), name.clone(), grant, terms, core.clock.clone()));
         match &self.line {
             Some(line) => line.granted(&lease),
@@ -370,7 +385,6 @@ fn taken_out(outcome: Outcome) -> Result<Acquisition, Error> {
 fn just_after(ttl: Duration) -> Duration {
     ttl + Duration::from_millis(1)
 }
-
 
 /// What was heard of the server in one acquire, and so what a failure of an attempt means for it.
 #[derive(Default)]
@@ -466,7 +480,13 @@ mod tests {
 
     fn core(store: &FakeStore) -> Core {
         let keyspace = Keyspace::default();
-        Core::new(Arc::new(store.clone()), store.clock.clone(), keyspace, COMMAND, Duration::from_secs(1))
+        Core::new(
+            Arc::new(store.clone()),
+            store.clock.clone(),
+            keyspace,
+            COMMAND,
+            Duration::from_secs(1),
+        )
     }
 
     fn take(store: &FakeStore, hold: &Hold, wait: Wait) -> Result<Acquisition, NotGranted> {

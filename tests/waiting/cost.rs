@@ -73,9 +73,10 @@ pub fn no_key_is_without_a_ttl_under_contention(corner: &Corner) {
 pub fn nothing_is_left_once_nobody_waits(corner: &Corner) {
     let (client, cancel) = (corner.client(), CancelToken::new());
     let (terms, guard) = (corner.terms(), corner.hold());
+    // It takes its place back after it has told of the timeout, so it must live on.
+    let mut worker = corner.worker();
     thread::scope(|scope| {
         let timed_out = scope.spawn(|| terms.clone().limit(SECOND).acquire(&client).map(drop));
-        let mut worker = corner.worker();
         worker.send(format_args!("pass {}", terms.clone().limit(SECOND)));
         let wait = Wait::at_most(LIMIT).cancelled_by(&cancel);
         let cancelled = scope.spawn(|| terms.lock(&client).acquire_with(wait).map(drop));

@@ -110,7 +110,10 @@ impl MemoryStore {
         let mut state = self.state.lock();
         let now = self.clock.now();
         state.take_out(hold);
-        if state.standing(&hold.key, now).is_some_and(|grant| grant.claim && grant.token == hold.token) {
+        if state
+            .standing(&hold.key, now)
+            .is_some_and(|grant| grant.claim && grant.token == hold.token)
+        {
             state.leave(&hold.key, now);
         }
         Found::Nothing
@@ -139,9 +142,9 @@ impl State {
         let Hold { key, token } = ask.hold;
         let head = ask.fair.then(|| self.first_waiter(key, now)).flatten();
         let its_place = ask.place.and_then(|place| place.number);
-        let may_take = head.as_ref().is_none_or(|(place, head)| {
-            head.token == *token || its_place.is_some_and(|own| own < *place)
-        });
+        let may_take = head
+            .as_ref()
+            .is_none_or(|(place, head)| head.token == *token || its_place.is_some_and(|own| own < *place));
         let busy_until = match self.standing(key, now) {
             Some(grant) if grant.token == *token => None,
             Some(grant) => Some(grant.ends),
@@ -171,7 +174,10 @@ impl State {
             self.queues.retain(|_, queue| queue.len(now) > 0);
             self.sweep_above = 2 * self.grants.len() + 64;
         }
-        let had_it_until = self.standing(&hold.key, now).filter(|grant| !grant.claim).map(|grant| grant.ends);
+        let had_it_until = self
+            .standing(&hold.key, now)
+            .filter(|grant| !grant.claim)
+            .map(|grant| grant.ends);
         let grant = Grant {
             token: hold.token.clone(),
             ends: had_it_until.map_or(ends, |until| until.max(ends)),
@@ -200,7 +206,10 @@ impl State {
                 }
                 break;
             }
-            let hold = Hold { key: key.clone(), token: first.token };
+            let hold = Hold {
+                key: key.clone(),
+                token: first.token,
+            };
             self.take_out(&hold);
         }
         self.forget_if_empty(key);
@@ -212,7 +221,10 @@ impl State {
             self.inboxes.remove(channel);
             return false;
         };
-        let hold = Hold { key: key.clone(), token: token.clone() };
+        let hold = Hold {
+            key: key.clone(),
+            token: token.clone(),
+        };
         inbox.leave(Knock { hold, after });
         true
     }
@@ -318,7 +330,10 @@ impl Store for MemoryStore {
 
     fn listener(&self, channel: &Channel) -> Box<dyn Listener> {
         let inbox = Arc::new(Inbox::default());
-        self.state.lock().inboxes.insert(channel.clone(), Arc::downgrade(&inbox));
+        self.state
+            .lock()
+            .inboxes
+            .insert(channel.clone(), Arc::downgrade(&inbox));
         Box::new(InboxListener(inbox))
     }
 
