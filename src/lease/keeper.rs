@@ -180,11 +180,10 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
-    /// Ends the threads: within one command timeout, or leaves them to end by themselves.
-    fn drop(&mut self) {
+impl Keeper {
+    /// Ends the threads by `end`, or leaves them to end by themselves.
+    pub(crate) fn close(&self, end: Moment) {
         let clock = &self.shared.clock;
-        let end = clock.now() + self.shared.command_timeout;
         self.shared.agenda.lock().closing = Some(end);
         self.shared.changed.notify_all();
         let thread = self.thread.lock().take();

@@ -118,29 +118,34 @@ impl Knocks {
         Expectation { knocks: self, hold }
     }
 
+    /// Has the thread end.
+    pub(crate) fn stop(&self) {
+        self.shared.state.lock().closing = true;
+        self.shared.closing.notify_all();
+        if let Some(thread) = &*self.thread.lock() {
+            (thread.stop)();
+        }
+    }
+
+    /// Waits for the thread to end, for at most `bound`.
+    pub(crate) fn join(&self, bound: Duration) {
+        let thread = self.thread.lock().take();
+        if let Some(Thread { background, .. }) = thread {
+            background.join_within(bound);
+        }
+    }
+
     pub(super) fn are_heard(&self) -> bool {
         self.shared.state.lock().listening
     }
 
     /// How long a place at the server lasts unless it is asked for again: long enough for one look to fail.
-    pub(super) fn place_lasts(&self) -> Duration {
+    pub(crate) fn place_lasts(&self) -> Duration {
         self.shared.place_lasts
     }
 
     pub(super) fn channel(&self) -> &Channel {
         &self.shared.channel
-    }
-}
-
-impl Drop for Knocks {
-    /// Ends the thread: within one command timeout, or leaves it to end by itself.
-    fn drop(&mut self) {
-        self.shared.state.lock().closing = true;
-        self.shared.closing.notify_all();
-        if let Some(Thread { background, stop }) = self.thread.lock().take() {
-            stop();
-            background.join_within(self.shared.command_timeout);
-        }
     }
 }
 
@@ -227,17 +232,21 @@ impl Expectation<'_> {
         state.note_place(&self.hold.token, place);
     }
 
-    /// Those of this client that wait behind it for the same key, if it is their first: that one speaks to the server for
-    /// all of them.
-    pub(super) fn companions(&self) -> Option<Vec<(Token, u64)>> {
+    /// Whether another one of this client has an older place for the same key: the first speaks to the server for all.
+    pub(super) fn is_kept_by_another(&self) -> bool {
         let state = self.knocks.shared.state.lock();
-        if state.expecting.get(&self.hold.token)?.place.is_none() {
-            return Some(Vec::new());
+        let own = state.expecting.get(&self.hold.token);
+        own.is_some_and(|own| own.place.is_some()) && state.first(&self.hold.key) != Some(&self.hold.token)
+    }
+
+    /// Those of this client for whose places it speaks, with their places: all behind it, if it is the first.
+    pub(super) fn companions(&self) -> Vec<(Token, u64)> {
+        let state = self.knocks.shared.state.lock();
+        if state.first(&self.hold.key) != Some(&self.hold.token) {
+            return Vec::new();
         }
-        let mut places = state.places.get(&self.hold.key)?.iter();
-        let (_, first) = places.next()?;
-        let others = places.map(|(place, token)| (token.clone(), *place));
-        (*first == self.hold.token).then(|| others.collect())
+        let places = state.places.get(&self.hold.key).into_iter().flatten();
+        places.skip(1).map(|(place, token)| (token.clone(), *place)).collect()
     }
 }
 
