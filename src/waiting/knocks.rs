@@ -10,7 +10,7 @@ use super::bell::{Bell, Ring};
 use crate::{
     Error,
     background::Background,
-    clock::Clock,
+    clock::{Clock, Moment},
     lease::Sweeper,
     store::{Channel, Hold, Knock, Listener, Store, Token},
     sync::{Condvar, Mutex},
@@ -45,7 +45,6 @@ struct Shared {
     sweeper: Sweeper,
     channel: Channel,
     command_timeout: Duration,
-    poll_interval: Duration,
     place_lasts: Duration,
     state: Mutex<State>,
     closing: Condvar,
@@ -65,6 +64,8 @@ struct Expecting {
     bell: Arc<Bell>,
     key: Arc<[u8]>,
     place: Option<u64>,
+    /// When it is going to look by itself, for those behind it too.
+    next_look: Moment,
 }
 
 impl Knocks {
@@ -83,7 +84,6 @@ impl Knocks {
                 sweeper,
                 channel,
                 command_timeout,
-                poll_interval,
                 place_lasts: poll_interval * 5 / 2,
                 state: Mutex::default(),
                 closing: Condvar::default(),
@@ -113,6 +113,7 @@ impl Knocks {
             bell: bell.clone(),
             key: hold.key.clone(),
             place: None,
+            next_look: Moment::NEVER,
         };
         self.shared.state.lock().expecting.insert(hold.token.clone(), expecting);
         Expectation { knocks: self, hold }
@@ -232,6 +233,14 @@ impl Expectation<'_> {
         state.note_place(&self.hold.token, place);
     }
 
+    /// Notes when it is going to look by itself. Should it be gone by then, the next one of this client does.
+    pub(super) fn note_next_look(&self, at: Moment) {
+        let mut state = self.knocks.shared.state.lock();
+        if let Some(expecting) = state.expecting.get_mut(&self.hold.token) {
+            expecting.next_look = at;
+        }
+    }
+
     /// Whether another one of this client has an older place for the same key: the first speaks to the server for all.
     pub(super) fn is_kept_by_another(&self) -> bool {
         let state = self.knocks.shared.state.lock();
@@ -256,13 +265,13 @@ impl Drop for Expectation<'_> {
         let mut state = shared.state.lock();
         let spoke_for_others = state.first(&self.hold.key) == Some(&self.hold.token);
         state.note_place(&self.hold.token, None);
-        state.expecting.remove(&self.hold.token);
+        let gone = state.expecting.remove(&self.hold.token);
         if spoke_for_others
+            && let Some(gone) = gone
             && let Some(next) = state.first(&self.hold.key)
             && let Some(next) = state.expecting.get(next)
         {
-            // It has to do so from now on.
-            next.bell.ring_at(shared.clock.now() + shared.poll_interval);
+            next.bell.ring_at(gone.next_look);
         }
     }
 }

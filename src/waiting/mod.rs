@@ -313,7 +313,11 @@ impl<'a> Waiting<'a> {
             return Moment::NEVER;
         }
         let interval = self.acquire.core.poll_interval;
-        now + free_in.map_or(interval, |ttl| interval.min(just_after(ttl)))
+        let next_poll = now + free_in.map_or(interval, |ttl| interval.min(just_after(ttl)));
+        if let Some(expectation) = &self.expectation {
+            expectation.note_next_look(next_poll);
+        }
+        next_poll
     }
 
     /// How long the key is to be kept for it after a knock; one that keeps to its turn has it kept as long as its place.
@@ -332,6 +336,8 @@ impl<'a> Waiting<'a> {
             ..
         } = *self.acquire;
         let lease = Arc::new(Lease::new(hold.clone(), name.clone(), grant, terms, core.clock.clone()));
+        // For those of this client who wait behind it at the server.
+        self.next_poll(core.clock.now(), Some(terms.first_length()));
         match &self.line {
             Some(line) => line.granted(&lease),
             None => core.gate.hold(&lease),
