@@ -91,8 +91,8 @@ impl Client {
     ///
     /// The pattern is a glob over whole keys as `SCAN` takes it, such as `lock:*`; prefixes are not put before it. The
     /// result is an iterator that asks page by page as it goes, on a connection of its own (`SCAN`, `PTTL`, `TYPE`, and
-    /// `INFO` for each connection; some 1000 keys in at most one command timeout), so it holds up neither the server nor
-    /// anything in memory. No I/O before its first step.
+    /// `INFO` for each connection; some 1000 keys in at most one command timeout), so it holds up neither the server
+    /// nor anything in memory. No I/O before its first step.
     ///
     /// # Errors
     ///

@@ -22,8 +22,9 @@ use crate::{
 /// lock and client. Nothing in it does I/O but [`extend`](Self::extend), [`release`](Self::release) and the drop.
 ///
 /// Keep it in a variable with a name: `let _guard = lock.acquire()?;` holds the lock to the end of the block, while
-/// `let _ = lock.acquire()?;` and a bare `lock.try_acquire()?;` release it at once, and `if lock.try_acquire()?.is_some()`
-/// has released it before the block begins: write `if let Some(_guard) = lock.try_acquire()?`.
+/// `let _ = lock.acquire()?;` and a bare `lock.try_acquire()?;` release it at once, and `if
+/// lock.try_acquire()?.is_some()` has released it before the block begins: write `if let Some(_guard) =
+/// lock.try_acquire()?`.
 ///
 /// In a forked child a guard is inert: it is not held there, calls return [`Error::Forked`] and dropping it does
 /// nothing.
@@ -114,7 +115,8 @@ impl Guard {
         self.held.in_any_process().fencing_token
     }
 
-    /// Returns the random token that stands at the lock's key on the server.
+    /// Returns the random token that stands at the lock's key on the server. A guard to which the lock was
+    /// [handed on](crate::Lock::handoffs) within its client has that of the one before.
     pub fn token(&self) -> &str {
         self.held.in_any_process().lease.hold.token.as_str()
     }
@@ -289,8 +291,8 @@ impl Held {
         }
     }
 
-    /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, it is given back in the
-    /// background.
+    /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, it is given back in
+    /// the background.
     fn follow_on(&self, grant: &Grant) {
         let core = &self.core;
         let next = Arc::new(self.lease.followed_by(grant));

@@ -260,7 +260,8 @@ impl Lease {
         self.state.lock().fencing_token
     }
 
-    /// The lease that follows on this one, of the same hold and on the same terms, granted by `grant`. It has no callback.
+    /// The lease that follows on this one, of the same hold and on the same terms, granted by `grant`. It has no
+    /// callback.
     pub(crate) fn followed_by(&self, grant: &Grant) -> Self {
         Self::new(
             self.hold.clone(),
@@ -453,8 +454,8 @@ impl Lease {
     }
 }
 
-/// Drops a callback. What it owns is the user's code, to be dropped on the guard's thread and not under a mutex. A panic
-/// in it must not come out of the drop of a guard.
+/// Drops a callback. What it owns is the user's code, to be dropped on the guard's thread and not under a mutex. A
+/// panic in it must not come out of the drop of a guard.
 pub(crate) fn forget(callback: Option<OnLost>) {
     let dropped = catch_unwind(AssertUnwindSafe(move || drop(callback)));
     dropped.unwrap_or_else(mem::forget);

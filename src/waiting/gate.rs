@@ -29,7 +29,8 @@ struct Line {
     /// What a guard of this process has.
     lease: Option<Arc<Lease>>,
     waiters: VecDeque<Arc<Waiter>>,
-    /// Whether the first waiter is speaking to the server, or stands in its queue: then it is served by the server only.
+    /// Whether the first waiter is speaking to the server, or stands in its queue: then it is served by the server
+    /// only.
     contending: bool,
     /// Whether the server has answered anybody who stood here.
     answered: bool,
@@ -59,8 +60,8 @@ pub(super) enum Standing {
     Out(Outcome),
     /// Others come first.
     Behind,
-    /// It comes first, and a guard of this process has the lease: until then, unless it is renewed. It is rung before if the
-    /// lease is lost, and when it was given back.
+    /// It comes first, and a guard of this process has the lease: until then, unless it is renewed. It is rung before
+    /// if the lease is lost, and when it was given back.
     HeldHere { until: Moment },
     /// It comes first, and speaks to the server. Tells whether that has answered anybody who stood here.
     First { answered: bool },
@@ -164,8 +165,8 @@ impl Line {
         self.first_bell()
     }
 
-    /// Has the first waiter rung if the lease is lost. It may not know that it is the first: after a hand-over it is not
-    /// rung, since that happens far more often.
+    /// Has the first waiter rung if the lease is lost. It may not know that it is the first: after a hand-over it is
+    /// not rung, since that happens far more often.
     fn name_heir(&self) {
         if let Some(lease) = &self.lease {
             lease.name_heir(self.first_bell());
@@ -176,7 +177,8 @@ impl Line {
         self.waiters.front().map(|first| first.bell.clone())
     }
 
-    /// Hands the lease on to the first waiter, if that may have it, and takes it out of the line. Its bell is to be rung.
+    /// Hands the lease on to the first waiter, if that may have it, and takes it out of the line. Its bell is to be
+    /// rung.
     fn pass(&mut self) -> (Pass, Option<Arc<Bell>>) {
         let (Some(lease), Some(first), false) = (&self.lease, self.waiters.front(), self.contending) else {
             return (Pass::No, None);
@@ -240,8 +242,8 @@ impl InLine<'_> {
         }
     }
 
-    /// Notes that the thread is about to speak to the server: nothing is handed on to it until it has `spoken`. False if
-    /// something was meanwhile.
+    /// Notes that the thread is about to speak to the server: nothing is handed on to it until it has `spoken`. False
+    /// if something was meanwhile.
     pub(super) fn speak(&self) -> bool {
         let mut lines = self.gate.lines.lock();
         match lines.get_mut(&self.key) {

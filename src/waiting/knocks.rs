@@ -26,8 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a refusal that will stay, such as a missing permission.
 const PAUSE_WHEN_REFUSED: Duration = Duration::from_secs(30);
 
-/// Listens at the one channel of a client, on a thread that starts when the first acquire has to wait, and wakes those who
-/// are knocked for. It shares no handle of the client, so it never keeps one alive.
+/// Listens at the one channel of a client, on a thread that starts when the first acquire has to wait, and wakes those
+/// who are knocked for. It shares no handle of the client, so it never keeps one alive.
 pub(crate) struct Knocks {
     shared: Arc<Shared>,
     thread: Mutex<Option<Thread>>,

@@ -97,8 +97,8 @@ impl Acquire<'_> {
     /// Threads that wait for the same key stand in a line, unless they keep to their turn at the server; the first one
     /// makes the attempts. All of its attempts carry one token, so one whose answer was lost is simply made again. A
     /// server that cannot be reached, or hangs up again and again, ends the acquire at once; after it has answered, or
-    /// while it is merely silent, failures that pass are ridden out until the deadline. Ends at most one command timeout
-    /// after the deadline, or after the wait was cancelled.
+    /// while it is merely silent, failures that pass are ridden out until the deadline. Ends at most one command
+    /// timeout after the deadline, or after the wait was cancelled.
     ///
     /// Also returns what the attempts may have left behind.
     pub(crate) fn run(&self) -> (Result<Acquisition, Error>, Doubt) {
@@ -181,8 +181,8 @@ impl<'a> Waiting<'a> {
         if self.waits && self.expectation.is_none() {
             self.expectation = Some(core.knocks.expect(hold, &self.bell));
         }
-        // Looked at after it expects one: it is rung when that changes. Without anybody who hears the knock, the key would
-        // be left to it in vain; but one that keeps to its turn needs a place in any case.
+        // Looked at after it expects one: it is rung when that changes. Without anybody who hears the knock, the key
+        // would be left to it in vain; but one that keeps to its turn needs a place in any case.
         let heard = self.waits && core.knocks.are_heard();
         let queue = heard || self.waits && terms.fair;
         let asked_for_place = self.asked_for_place;
@@ -222,8 +222,8 @@ impl<'a> Waiting<'a> {
         step
     }
 
-    /// What follows from the answer to an attempt that was sent at `sent`. `heard` says whether the waiter has a place now
-    /// where a knock will reach it.
+    /// What follows from the answer to an attempt that was sent at `sent`. `heard` says whether the waiter has a place
+    /// now where a knock will reach it.
     fn consequence(
         &mut self,
         ask: &Ask,
@@ -306,8 +306,8 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// When to look again if no knock is heard: when the key should be free, and every now and then, since others may have
-    /// freed it without a knock. That also keeps its place. Those whose place another one keeps do not look.
+    /// When to look again if no knock is heard: when the key should be free, and every now and then, since others may
+    /// have freed it without a knock. That also keeps its place. Those whose place another one keeps do not look.
     fn next_poll(&self, now: Moment, free_in: Option<Duration>) -> Moment {
         if self.expectation.as_ref().is_some_and(Expectation::is_kept_by_another) {
             return Moment::NEVER;
@@ -320,7 +320,8 @@ impl<'a> Waiting<'a> {
         next_poll
     }
 
-    /// How long the key is to be kept for it after a knock; one that keeps to its turn has it kept as long as its place.
+    /// How long the key is to be kept for it after a knock; one that keeps to its turn has it kept as long as its
+    /// place.
     fn claim(&self) -> Option<Duration> {
         let several = self.round_trip * ROUND_TRIPS_A_CLAIM;
         let first = several.clamp(SHORTEST_CLAIM, LONGEST_FIRST_CLAIM);

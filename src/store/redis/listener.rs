@@ -90,8 +90,8 @@ impl RedisListener {
         }
     }
 
-    /// After a failure the line is closed for good: a server that believes it to stand would leave keys to those who do not
-    /// hear of it.
+    /// After a failure the line is closed for good: a server that believes it to stand would leave keys to those who do
+    /// not hear of it.
     fn or_hang_up<T>(&mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
         if outcome.is_err() {
             self.wire = None;
