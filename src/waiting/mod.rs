@@ -65,9 +65,8 @@ struct Waiting<'a> {
     /// Whether it waits at all.
     waits: bool,
     line: Option<InLine<'a>>,
-    /// Present once it has asked the server, if it waits.
+    /// Present once it has asked for a place at the server.
     expectation: Option<Expectation<'a>>,
-    asked_for_place: bool,
     place: Option<u64>,
     contact: Contact,
     doubt: Doubt,
@@ -125,7 +124,6 @@ impl<'a> Waiting<'a> {
             started,
             deadline,
             expectation: None,
-            asked_for_place: false,
             place: None,
             contact: Contact::default(),
             doubt: Doubt::default(),
@@ -178,15 +176,16 @@ impl<'a> Waiting<'a> {
         if self.line.as_ref().is_some_and(|line| !line.speak()) {
             return Ok(Step::Repeat);
         }
-        if self.waits && self.expectation.is_none() {
-            self.expectation = Some(core.knocks.expect(hold, &self.bell));
-        }
-        // Looked at after it expects one: it is rung when that changes. Without anybody who hears the knock, the key
-        // would be left to it in vain; but one that keeps to its turn needs a place in any case.
+        // Without anybody who hears the knock, the key would be left to it in vain; but one that keeps to its turn needs a
+        // place in any case.
         let heard = self.waits && core.knocks.are_heard();
         let queue = heard || self.waits && terms.fair;
-        let asked_for_place = self.asked_for_place;
-        self.asked_for_place |= queue;
+        let asked_for_place = self.expectation.is_some();
+        if queue && self.expectation.is_none() {
+            self.expectation = Some(core.knocks.expect(hold, &self.bell));
+        }
+        // Asked again now that it is rung should that change.
+        let heard = heard && core.knocks.are_heard();
         // A knock is not the time to look after others.
         let companions = match &self.expectation {
             Some(expectation) if !self.knocked => expectation.companions(),
