@@ -210,7 +210,7 @@ impl Line {
         }
         1 + behind
             .min(16)
-            .max(2 * self.handed_on)
+            .max(self.handed_on.saturating_mul(2))
             .min(terms.handoffs)
             .min(MOST_FENCING_TOKENS)
     }

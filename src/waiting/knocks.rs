@@ -45,6 +45,7 @@ struct Shared {
     sweeper: Sweeper,
     channel: Channel,
     command_timeout: Duration,
+    poll_interval: Duration,
     place_lasts: Duration,
     state: Mutex<State>,
     closing: Condvar,
@@ -56,8 +57,15 @@ struct State {
     listening: bool,
     closing: bool,
     expecting: HashMap<Token, Expecting>,
-    /// Who has which place, by key.
-    places: HashMap<Arc<[u8]>, BTreeMap<u64, Token>>,
+    /// Those who keep to their turn, by key.
+    turns: HashMap<Arc<[u8]>, Turns>,
+}
+
+/// The places of this client for one key. The first one speaks to the server for all of them.
+struct Turns {
+    places: BTreeMap<u64, Token>,
+    /// When it last did.
+    spoken_for: Moment,
 }
 
 struct Expecting {
@@ -84,6 +92,7 @@ impl Knocks {
                 sweeper,
                 channel,
                 command_timeout,
+                poll_interval,
                 place_lasts: poll_interval * 5 / 2,
                 state: Mutex::default(),
                 closing: Condvar::default(),
@@ -230,7 +239,7 @@ impl Expectation<'_> {
     /// Notes which place it has at the server among those that keep to their turn.
     pub(super) fn note_place(&self, place: Option<u64>) {
         let mut state = self.knocks.shared.state.lock();
-        state.note_place(&self.hold.token, place);
+        state.note_place(&self.hold.token, place, self.knocks.shared.clock.now());
     }
 
     /// Notes when it is going to look by itself. Should it be gone by then, the next one of this client does.
@@ -248,14 +257,31 @@ impl Expectation<'_> {
         own.is_some_and(|own| own.place.is_some()) && state.first(&self.hold.key) != Some(&self.hold.token)
     }
 
-    /// Those of this client for whose places it speaks, with their places: all behind it, if it is the first.
+    /// Those of this client for whose places it has to speak now: all behind it, if it is the first and nobody has done so
+    /// lately.
     pub(super) fn companions(&self) -> Vec<(Token, u64)> {
-        let state = self.knocks.shared.state.lock();
-        if state.first(&self.hold.key) != Some(&self.hold.token) {
+        let shared = &self.knocks.shared;
+        let state = shared.state.lock();
+        let Some(turns) = state.turns.get(&self.hold.key) else {
+            return Vec::new();
+        };
+        let is_first = turns
+            .places
+            .first_key_value()
+            .is_some_and(|(_, first)| *first == self.hold.token);
+        if !is_first || shared.clock.now() < turns.spoken_for + shared.poll_interval / 2 {
             return Vec::new();
         }
-        let places = state.places.get(&self.hold.key).into_iter().flatten();
-        places.skip(1).map(|(place, token)| (token.clone(), *place)).collect()
+        let others = turns.places.iter().skip(1);
+        others.map(|(place, token)| (token.clone(), *place)).collect()
+    }
+
+    /// Notes that the server has heard of its companions.
+    pub(super) fn note_spoken_for(&self) {
+        let shared = &self.knocks.shared;
+        if let Some(turns) = shared.state.lock().turns.get_mut(&self.hold.key) {
+            turns.spoken_for = shared.clock.now();
+        }
     }
 }
 
@@ -264,40 +290,47 @@ impl Drop for Expectation<'_> {
         let shared = &self.knocks.shared;
         let mut state = shared.state.lock();
         let spoke_for_others = state.first(&self.hold.key) == Some(&self.hold.token);
-        state.note_place(&self.hold.token, None);
+        state.note_place(&self.hold.token, None, shared.clock.now());
         let gone = state.expecting.remove(&self.hold.token);
         if spoke_for_others
             && let Some(gone) = gone
-            && let Some(next) = state.first(&self.hold.key)
+            && let Some(turns) = state.turns.get(&self.hold.key)
+            && let Some((_, next)) = turns.places.first_key_value()
             && let Some(next) = state.expecting.get(next)
         {
-            next.bell.ring_at(gone.next_look);
+            // However fast they come and go, somebody speaks for them in time.
+            next.bell
+                .ring_at(gone.next_look.min(turns.spoken_for + shared.poll_interval));
         }
     }
 }
 
 impl State {
     fn first(&self, key: &[u8]) -> Option<&Token> {
-        self.places.get(key)?.first_key_value().map(|(_, token)| token)
+        let (_, token) = self.turns.get(key)?.places.first_key_value()?;
+        Some(token)
     }
 
-    fn note_place(&mut self, token: &Token, place: Option<u64>) {
+    fn note_place(&mut self, token: &Token, place: Option<u64>, now: Moment) {
         let Some(expecting) = self.expecting.get_mut(token) else {
             return;
         };
         if expecting.place == place {
             return;
         }
-        let places = self.places.entry(expecting.key.clone()).or_default();
+        let turns = self.turns.entry(expecting.key.clone()).or_insert_with(|| Turns {
+            places: BTreeMap::new(),
+            spoken_for: now,
+        });
         if let Some(former) = expecting.place {
-            places.remove(&former);
+            turns.places.remove(&former);
         }
         if let Some(place) = place {
-            places.insert(place, token.clone());
+            turns.places.insert(place, token.clone());
         }
         expecting.place = place;
-        if places.is_empty() {
-            self.places.remove(&expecting.key);
+        if turns.places.is_empty() {
+            self.turns.remove(&expecting.key);
         }
     }
 }

@@ -79,6 +79,8 @@ struct Waiting<'a> {
     knocked: bool,
     /// How often it was, and it came too late.
     missed_claims: u32,
+    /// When to look by itself, if it has a place.
+    next_poll: Moment,
 }
 
 /// What to do next.
@@ -132,6 +134,7 @@ impl<'a> Waiting<'a> {
             round_trip: Duration::ZERO,
             knocked: false,
             missed_claims: 0,
+            next_poll: started,
         }
     }
 
@@ -148,9 +151,12 @@ impl<'a> Waiting<'a> {
             let step = match standing {
                 Standing::Out(outcome) => return taken_out(outcome),
                 Standing::Behind => Step::Wait(Moment::NEVER),
-                Standing::HeldHere { until } if !self.knocked => Step::Wait(until),
-                // The server has left the key to it: what stood in the way was given back.
-                Standing::HeldHere { .. } => self.attempt()?,
+                Standing::HeldHere { until } => match self.place {
+                    // Its place at the server has to be kept; and after a knock, what stood in the way was given back.
+                    Some(_) if self.knocked || core.clock.now() >= self.next_poll => self.attempt()?,
+                    Some(_) => Step::Wait(until.min(self.next_poll)),
+                    None => Step::Wait(until),
+                },
                 Standing::First { answered } => {
                     self.contact.begun |= answered;
                     self.attempt()?
@@ -176,25 +182,28 @@ impl<'a> Waiting<'a> {
         if self.line.as_ref().is_some_and(|line| !line.speak()) {
             return Ok(Step::Repeat);
         }
-        // Without anybody who hears the knock, the key would be left to it in vain; but one that keeps to its turn needs a
-        // place in any case.
         let heard = self.waits && core.knocks.are_heard();
-        let queue = heard || self.waits && terms.fair;
+        // The first time it may well be free.
+        let queue = self.waits && (heard || terms.fair || self.contact.begun);
         let asked_for_place = self.expectation.is_some();
         if queue && self.expectation.is_none() {
             self.expectation = Some(core.knocks.expect(hold, &self.bell));
         }
         // Asked again now that it is rung should that change.
         let heard = heard && core.knocks.are_heard();
-        // A knock is not the time to look after others.
         let companions = match &self.expectation {
+            // After a knock it is in a hurry.
             Some(expectation) if !self.knocked => expectation.companions(),
             _ => Vec::new(),
         };
         let place = Place {
             channel: core.knocks.channel(),
-            lasts: core.knocks.place_lasts(),
-            claim: self.claim(),
+            lasts: if heard || terms.fair {
+                core.knocks.place_lasts()
+            } else {
+                LONGEST_PAUSE * 5
+            },
+            claim: self.claim(heard),
             number: self.place,
             companions: &companions,
         };
@@ -212,6 +221,11 @@ impl<'a> Waiting<'a> {
             .command_timeout
             .min(sent.until(self.deadline + core.command_timeout));
         let answer = core.store.acquire(&ask, timeout);
+        if let (Ok(Acquired::Busy { .. }), Some(expectation), false) =
+            (&answer, &self.expectation, companions.is_empty())
+        {
+            expectation.note_spoken_for();
+        }
         let step = self.consequence(&ask, sent, answer, queue && heard);
         if let Some(line) = &self.line
             && !matches!(step, Ok(Step::Granted(_)))
@@ -261,15 +275,17 @@ impl<'a> Waiting<'a> {
                 self.round_trip = sent.until(now);
                 self.missed_claims += u32::from(self.knocked);
                 self.note_place(place);
-                if heard {
-                    self.pauses = Pauses::default();
-                    return Ok(Step::Wait(self.next_poll(now, ttl)));
-                }
-                if self.waits {
+                if self.waits && !heard {
                     // Without a thread for it, the waiter looks again and again.
                     let _ = core.knocks.start();
                 }
-                return Ok(Step::Wait(now + self.pauses.next(ttl)));
+                let interval = if heard {
+                    self.pauses = Pauses::default();
+                    core.poll_interval
+                } else {
+                    self.pauses.next(None)
+                };
+                return Ok(Step::Wait(self.next_poll(now, interval, ttl)));
             }
             Err(failure) => {
                 self.doubt.add(sent, ask.lease, &failure);
@@ -305,26 +321,26 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// When to look again if no knock is heard: when the key should be free, and every now and then, since others may
-    /// have freed it without a knock. That also keeps its place. Those whose place another one keeps do not look.
-    fn next_poll(&self, now: Moment, free_in: Option<Duration>) -> Moment {
-        if self.expectation.as_ref().is_some_and(Expectation::is_kept_by_another) {
-            return Moment::NEVER;
-        }
-        let interval = self.acquire.core.poll_interval;
+    /// When to look again if no knock is heard: when the key should be free, and every now and then, since others may have
+    /// freed it without a knock. That also keeps its place. Those whose place another one keeps do not look.
+    fn next_poll(&mut self, now: Moment, interval: Duration, free_in: Option<Duration>) -> Moment {
         let next_poll = now + free_in.map_or(interval, |ttl| interval.min(just_after(ttl)));
         if let Some(expectation) = &self.expectation {
             expectation.note_next_look(next_poll);
+            if expectation.is_kept_by_another() {
+                return Moment::NEVER;
+            }
         }
+        self.next_poll = next_poll;
         next_poll
     }
 
-    /// How long the key is to be kept for it after a knock; one that keeps to its turn has it kept as long as its
-    /// place.
-    fn claim(&self) -> Option<Duration> {
+    /// How long the key is to be kept for it after a knock; `None` is as long as its place lasts: for one that keeps to its
+    /// turn, and for one that hears no knock but looks all the time.
+    fn claim(&self, heard: bool) -> Option<Duration> {
         let several = self.round_trip * ROUND_TRIPS_A_CLAIM;
         let first = several.clamp(SHORTEST_CLAIM, LONGEST_FIRST_CLAIM);
-        (!self.acquire.terms.fair).then(|| first * 2_u32.saturating_pow(self.missed_claims.min(10)))
+        (heard && !self.acquire.terms.fair).then(|| first * 2_u32.saturating_pow(self.missed_claims.min(10)))
     }
 
     fn granted(&mut self, grant: &Grant) -> Acquisition {
@@ -336,8 +352,13 @@ impl<'a> Waiting<'a> {
             ..
         } = *self.acquire;
         let lease = Arc::new(Lease::new(hold.clone(), name.clone(), grant, terms, core.clock.clone()));
-        // For those of this client who wait behind it at the server.
-        self.next_poll(core.clock.now(), Some(terms.first_length()));
+        // For those of this client who wait behind it at the server: if nobody has called it, it may be that nobody will
+        // call them.
+        if let Some(expectation) = &self.expectation {
+            let now = core.clock.now();
+            let lapse = core.poll_interval.min(just_after(terms.first_length()));
+            expectation.note_next_look(if self.knocked { now + lapse } else { now });
+        }
         match &self.line {
             Some(line) => line.granted(&lease),
             None => core.gate.hold(&lease),
@@ -538,7 +559,6 @@ mod tests {
             let refused = take(&store, &hold(), Wait::at_most(limit)).err().unwrap();
             assert_eq!(elapsed(&store, start), limit);
             assert!(matches!(refused.error, Error::Timeout { waited, last: None, .. } if waited == limit));
-            assert!(!refused.doubt.may_stand());
         }
     }
 

@@ -1,16 +1,17 @@
 //! Waiters who are not woken, or for long: what they do by themselves.
 
 use std::{
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, Guard};
+use redlatch::{Client, Error, Guard, Lock};
 
 use crate::{
     corner::{Corner, queue_key},
     record::grants,
-    support::{SECOND, SLACK, millis, wait_until},
+    support::{SECOND, SLACK, SetOnDrop, millis, wait_until},
     terms::{LIMIT, MINUTE, NAME, PROMPT, Terms},
 };
 
@@ -125,4 +126,61 @@ pub fn a_wait_much_longer_than_a_sign_of_life_keeps_its_place(corner: &Corner) {
         .collect();
     assert_eq!(served.len(), 2);
     assert!(served == ["0", "1"] || !corner.fair, "{served:?}");
+}
+
+/// Has a thread for each of the `hot` locks, which are of one name, take it again and again, until `waiter` has had it.
+fn served_among(hot: &[Lock], hold: Duration, waiter: &Lock) -> Result<(), Error> {
+    let (stop, grants) = (AtomicBool::new(false), AtomicUsize::new(0));
+    thread::scope(|scope| {
+        for lock in hot {
+            let (stop, grants) = (&stop, &grants);
+            scope.spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    let guard = lock.acquire().unwrap();
+                    grants.fetch_add(1, Ordering::SeqCst);
+                    thread::sleep(hold);
+                    guard.release().unwrap();
+                }
+            });
+        }
+        let _stop = SetOnDrop(&stop);
+        wait_until("all to be at it", PROMPT, || {
+            grants.load(Ordering::SeqCst) > hot.len() * 3
+        });
+        waiter.acquire_timeout(PROMPT).map(drop)
+    })
+}
+
+pub fn a_client_that_hears_nothing_is_served_among_those_who_do(corner: &Corner) {
+    let hot: Vec<_> = (0..3).map(|_| corner.terms().lock(&corner.client())).collect();
+    let deaf = client(corner, WITHOUT_CHANNELS[0], MINUTE);
+    for fair in [false, true] {
+        served_among(&hot, millis(1), &deaf.lock(NAME).fair(fair)).unwrap();
+    }
+}
+
+pub fn a_waiter_is_served_among_fair_threads_of_its_client_that_hold_the_lock_for_long(corner: &Corner) {
+    // Longer than a place lasts of which nothing is heard.
+    let (poll_interval, hold) = (millis(50), millis(200));
+    let client = corner.builder().poll_interval(poll_interval).build().unwrap();
+    let hot = vec![client.lock(NAME).fair(true); 3];
+    served_among(&hot, hold, &client.lock(NAME)).unwrap();
+}
+
+pub fn waiters_of_one_client_are_served_at_once_after_the_data_were_lost(corner: &Corner) {
+    // Far longer than it takes to serve all, and far less than if each waits for its next look.
+    let client = corner.builder().poll_interval(SECOND).build().unwrap();
+    let (guard, terms) = (corner.hold(), corner.terms());
+    let served = thread::scope(|scope| {
+        let waiters: Vec<_> = (0..10)
+            .map(|_| scope.spawn(|| terms.acquire(&client).map(|guard| drop(guard.release()))))
+            .collect();
+        corner.wait_for_registered(if corner.fair { 10 } else { 1 });
+        corner.server.run("FLUSHALL");
+        let start = Instant::now();
+        waiters.into_iter().for_each(|waiter| waiter.join().unwrap().unwrap());
+        start.elapsed()
+    });
+    assert!(served < SECOND * 5, "{served:?}");
+    drop(guard);
 }

@@ -73,12 +73,16 @@ fn main() -> ExitCode {
         cost::nothing_is_left_once_nobody_waits
         cost::nothing_is_published_while_nobody_waits
         cost::a_try_registers_nobody
+        prompt::waiters_for_names_of_any_bytes_are_woken
+        fallback::a_client_that_hears_nothing_is_served_among_those_who_do
+        fallback::waiters_of_one_client_are_served_at_once_after_the_data_were_lost
         fallback::a_user_without_channels_waits_by_polling
         fallback::the_release_of_a_holder_who_may_not_publish_is_noticed
         fallback::the_release_of_a_foreign_lock_is_noticed_within_a_poll_interval
         fallback::a_wait_much_longer_than_a_sign_of_life_keeps_its_place
     }
     trials! { false:
+        fallback::a_waiter_is_served_among_fair_threads_of_its_client_that_hold_the_lock_for_long
         prompt::two_thousand_names_are_waited_for_over_one_subscription
         order::a_thread_that_takes_it_again_and_again_passes_nobody_for_long
         local::those_behind_notice_that_the_server_has_lost_the_lease
@@ -88,6 +92,7 @@ fn main() -> ExitCode {
         local::a_lease_is_handed_over_to_the_same_settings_only
     }
     trials! { true:
+        order::a_long_line_keeps_its_places_however_fast_it_moves
         order::waiters_are_served_in_the_order_of_their_arrival
         order::no_grant_passes_an_older_place
     }

@@ -3,7 +3,7 @@
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use crate::{
@@ -135,4 +135,32 @@ pub fn a_guard_in_hand_means_that_its_token_stands_at_the_key(corner: &Corner) {
         assert!(grants(&corner.server, NAME).len() > before + 400);
         corner.wait_until_all_is_gone();
     }
+}
+
+pub fn a_long_line_keeps_its_places_however_fast_it_moves(corner: &Corner) {
+    // All in all it takes several times as long as a place lasts of which nothing is heard.
+    const THREADS: usize = 300;
+    let poll_interval = millis(50);
+    let client = corner.builder().poll_interval(poll_interval).build().unwrap();
+    let (guard, terms) = (corner.hold(), corner.terms());
+    let longest = thread::scope(|scope| {
+        let waiters: Vec<_> = (0..THREADS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let guard = terms.acquire(&client).unwrap();
+                    let granted = Instant::now();
+                    thread::sleep(millis(1));
+                    guard.release().unwrap();
+                    granted
+                })
+            })
+            .collect();
+        corner.wait_for_registered(THREADS);
+        guard.release().unwrap();
+        let mut grants: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
+        grants.sort();
+        grants.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap()
+    });
+    // Nobody is served by a look of its own only.
+    assert!(longest < SECOND * 2, "{longest:?}");
 }

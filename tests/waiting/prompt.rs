@@ -232,3 +232,26 @@ pub fn nobody_who_is_woken_in_vain_gives_up_early(corner: &Corner) {
     }
     assert!(in_vain >= 5, "only {in_vain} of 10 waited in vain");
 }
+
+pub fn waiters_for_names_of_any_bytes_are_woken(corner: &Corner) {
+    for (prefix, name) in [
+        (&b"a\0b:"[..], &b"x"[..]),
+        (b"", b"x\0y"),
+        (b"{}", b"\n %s {a}b"),
+        (b"% ", b"\xff\x00"),
+    ] {
+        let client = || corner.builder().prefix(prefix).build().unwrap();
+        let (holder, waiter) = (client(), client());
+        for _ in 0..2 {
+            let guard = holder.lock(name).acquire().unwrap();
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| waiter.lock(name).fair(corner.fair).acquire_timeout(PROMPT).map(drop));
+                wait_until("it to wait", PROMPT, || {
+                    holder.lock(name).inspect().unwrap().waiters == 1
+                });
+                guard.release().unwrap();
+                waiting.join().unwrap().unwrap();
+            });
+        }
+    }
+}

@@ -330,10 +330,9 @@ impl Store for MemoryStore {
 
     fn listener(&self, channel: &Channel) -> Box<dyn Listener> {
         let inbox = Arc::new(Inbox::default());
-        self.state
-            .lock()
-            .inboxes
-            .insert(channel.clone(), Arc::downgrade(&inbox));
+        let mut state = self.state.lock();
+        state.inboxes.retain(|_, inbox| inbox.strong_count() > 0);
+        state.inboxes.insert(channel.clone(), Arc::downgrade(&inbox));
         Box::new(InboxListener(inbox))
     }
 

@@ -42,7 +42,7 @@ else
 
   local function enter_as(name, at)
     call('ZADD', KEYS[3], string.format('%.0f', at), name)
-    call('HSET', KEYS[4], name, string.format('%.0f %s %s', queue.now + ARGV[8], ARGV[9], ARGV[7]))
+    call('HSET', KEYS[4], name, string.format('%.0f ', queue.now + ARGV[8]) .. ARGV[9] .. ' ' .. ARGV[7])
   end
   local function outlast(key)
     if call('PTTL', key) < tonumber(ARGV[8]) then

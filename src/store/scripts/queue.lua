@@ -47,7 +47,8 @@ local function queue_at(queue, waiters, time)
 
   -- Tells a waiter to come for the lock, in so many ms; returns whether anybody may have heard it.
   function self.knock(waiter, lock, ms)
-    local heard = pcall('PUBLISH', waiter.channel, string.format('%.0f %s %s', ms, waiter.token, lock))
+    -- Put together by hand: %s would end at a zero byte.
+    local heard = pcall('PUBLISH', waiter.channel, string.format('%.0f ', ms) .. waiter.token .. ' ' .. lock)
     return type(heard) == 'number' and heard > 0
   end
 
@@ -57,8 +58,8 @@ local function queue_at(queue, waiters, time)
   function self.serve(lock, waiter, behind)
     while waiter do
       call('SET', lock, self.claim_of(waiter.token), 'PX', waiter.claim)
-      local details = string.format('%.0f %s %s', now + waiter.claim, waiter.fair and 0 or waiter.claim, waiter.channel)
-      call('HSET', waiters, waiter.token, details)
+      local times = string.format('%.0f %.0f ', now + waiter.claim, waiter.fair and 0 or waiter.claim)
+      call('HSET', waiters, waiter.token, times .. waiter.channel)
       if self.knock(waiter, lock, 0) or waiter.fair then
         behind = behind and self.alive(behind)
         return behind and self.knock(behind, lock, waiter.claim)
@@ -74,7 +75,12 @@ end
 
 -- Takes the lock from its holder and leaves it to those who wait. Who that is was read before the first write.
 local function hand_over(lock, queue, waiters)
-  if call('EXISTS', queue) == 0 then
+  local waiting = pcall('ZCARD', queue)
+  if type(waiting) == 'table' and not string.find(waiting.err, 'WRONGTYPE') then
+    -- Not permitted. Fails again, and tells where.
+    return call('ZCARD', queue)
+  end
+  if type(waiting) == 'table' or waiting == 0 then
     call('DEL', lock)
     return
   end

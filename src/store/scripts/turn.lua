@@ -13,7 +13,11 @@ if holder ~= ARGV[1] then
 end
 local time = call('TIME')
 local first_token, last_token = next_fencing_tokens(KEYS[5], time, ARGV[6])
-if not first_token or call('EXISTS', KEYS[3]) == 1 and queue_at(KEYS[3], KEYS[4], time).first() then
+local function waited_for()
+  return call('EXISTS', KEYS[3]) == 1 and queue_at(KEYS[3], KEYS[4], time).first()
+end
+-- Without memory for the counter it cannot be kept.
+if not first_token or waited_for() or pcall('SET', KEYS[5], string.format('%.0f', last_token), 'PX', ARGV[5]).err then
   hand_over(lock, KEYS[3], KEYS[4])
   leave_mark(KEYS[2], ARGV[2] .. ' ' .. ARGV[1], ARGV[3])
   return 1
@@ -21,5 +25,4 @@ end
 if call('PTTL', lock) < tonumber(ARGV[4]) then
   call('PEXPIRE', lock, ARGV[4])
 end
-call('SET', KEYS[5], string.format('%.0f', last_token), 'PX', ARGV[5])
 return {first_token}
