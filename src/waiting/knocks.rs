@@ -257,8 +257,8 @@ impl Expectation<'_> {
         own.is_some_and(|own| own.place.is_some()) && state.first(&self.hold.key) != Some(&self.hold.token)
     }
 
-    /// Those of this client for whose places it has to speak now: all behind it, if it is the first and nobody has done so
-    /// lately.
+    /// Those of this client for whose places it has to speak now: all behind it, if it is the first and nobody has done
+    /// so lately.
     pub(super) fn companions(&self) -> Vec<(Token, u64)> {
         let shared = &self.knocks.shared;
         let state = shared.state.lock();

@@ -306,7 +306,8 @@ impl<'a> Waiting<'a> {
             return Err(error);
         }
         self.last = Some(error);
-        Ok(Step::Wait(now + self.pauses.next(None)))
+        let pause = self.pauses.next(None);
+        Ok(Step::Wait(self.next_poll(now, pause, None)))
     }
 
     fn note_place(&mut self, place: Option<u64>) {
@@ -321,8 +322,8 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// When to look again if no knock is heard: when the key should be free, and every now and then, since others may have
-    /// freed it without a knock. That also keeps its place. Those whose place another one keeps do not look.
+    /// When to look again if no knock is heard: when the key should be free, and every now and then, since others may
+    /// have freed it without a knock. That also keeps its place. Those whose place another one keeps do not look.
     fn next_poll(&mut self, now: Moment, interval: Duration, free_in: Option<Duration>) -> Moment {
         let next_poll = now + free_in.map_or(interval, |ttl| interval.min(just_after(ttl)));
         if let Some(expectation) = &self.expectation {
@@ -335,8 +336,8 @@ impl<'a> Waiting<'a> {
         next_poll
     }
 
-    /// How long the key is to be kept for it after a knock; `None` is as long as its place lasts: for one that keeps to its
-    /// turn, and for one that hears no knock but looks all the time.
+    /// How long the key is to be kept for it after a knock; `None` is as long as its place lasts: for one that keeps to
+    /// its turn, and for one that hears no knock but looks all the time.
     fn claim(&self, heard: bool) -> Option<Duration> {
         let several = self.round_trip * ROUND_TRIPS_A_CLAIM;
         let first = several.clamp(SHORTEST_CLAIM, LONGEST_FIRST_CLAIM);
@@ -352,8 +353,8 @@ impl<'a> Waiting<'a> {
             ..
         } = *self.acquire;
         let lease = Arc::new(Lease::new(hold.clone(), name.clone(), grant, terms, core.clock.clone()));
-        // For those of this client who wait behind it at the server: if nobody has called it, it may be that nobody will
-        // call them.
+        // For those of this client who wait behind it at the server: if nobody has called it, it may be that nobody
+        // will call them.
         if let Some(expectation) = &self.expectation {
             let now = core.clock.now();
             let lapse = core.poll_interval.min(just_after(terms.first_length()));
