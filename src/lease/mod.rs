@@ -546,6 +546,102 @@ mod tests {
         }
     }
 
+    /// A lease that may be handed on `spare` times, and the terms on which it may.
+    fn handed_on_lease(clock: &Arc<ManualClock>, spare: u64) -> (Lease, Terms) {
+        let terms = Terms { handoffs: 8, ..terms() };
+        let grant = Grant {
+            fencing_tokens: 10..11 + spare,
+            ..granted_at(clock.now())
+        };
+        let hold = Hold::new(b"lock:x"[..].into());
+        (Lease::new(hold, b"x"[..].into(), &grant, &terms, clock.clone()), terms)
+    }
+
+    fn fencing_token(succession: Succession) -> Option<u64> {
+        match succession {
+            Succession::HandedOn(fencing_token, _) => Some(fencing_token),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn each_grant_has_a_fencing_token_of_those_that_were_drawn_then_the_server_is_asked() {
+        let clock = Arc::new(ManualClock::default());
+        let (lease, terms) = handed_on_lease(&clock, 2);
+        assert_eq!(lease.fencing_token(), 10);
+        assert_eq!(fencing_token(lease.hand_on(&terms)), Some(11));
+        assert_eq!(fencing_token(lease.hand_on(&terms)), Some(12));
+        assert!(matches!(lease.hand_on(&terms), Succession::Asks));
+        assert_eq!(lease.fencing_token(), 12);
+    }
+
+    #[test]
+    fn the_server_is_asked_after_a_turn_and_when_half_of_the_lease_has_passed() {
+        for (time, length) in [
+            (LONGEST_TURN, LENGTH),
+            (Duration::from_millis(8), Duration::from_millis(20)),
+        ] {
+            let clock = Arc::new(ManualClock::default());
+            let (_, terms) = handed_on_lease(&clock, 2);
+            let terms = Terms { length, ..terms };
+            let hold = Hold::new(b"lock:x"[..].into());
+            let grant = Grant {
+                fencing_tokens: 1..3,
+                ..granted_at(clock.now())
+            };
+            let lease = Lease::new(hold, b"x"[..].into(), &grant, &terms, clock.clone());
+            clock.advance(time);
+            assert!(matches!(lease.hand_on(&terms), Succession::Asks), "after {time:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_handed_on_only_as_it_was_granted_and_on_its_own_terms() {
+        let change: [fn(&mut Terms); 6] = [
+            |terms| terms.length *= 2,
+            |terms| terms.renewed = false,
+            |terms| terms.max_hold = LENGTH,
+            |terms| terms.handoffs = 0,
+            |terms| terms.handoffs = 9,
+            |terms| terms.fair = true,
+        ];
+        for change in change {
+            let (lease, mut terms) = handed_on_lease(&Arc::new(ManualClock::default()), 2);
+            change(&mut terms);
+            assert!(matches!(lease.hand_on(&terms), Succession::None));
+        }
+        let end: [fn(&Lease); 4] = [
+            |lease| lease.will_ask(2 * LENGTH),
+            |lease| lease.lose(LostReason::Deleted),
+            |lease| drop(lease.finish()),
+            |lease| lease.state.lock().valid_until = lease.clock.now(),
+        ];
+        for end in end {
+            let (lease, terms) = handed_on_lease(&Arc::new(ManualClock::default()), 2);
+            end(&lease);
+            assert!(matches!(lease.hand_on(&terms), Succession::None));
+        }
+    }
+
+    #[test]
+    fn the_longest_hold_counts_anew_for_each_grant() {
+        let clock = Arc::new(ManualClock::default());
+        let terms = Terms {
+            handoffs: 8,
+            max_hold: 2 * LENGTH,
+            ..terms()
+        };
+        let grant = Grant {
+            fencing_tokens: 1..3,
+            ..granted_at(clock.now())
+        };
+        let hold = Hold::new(b"lock:x"[..].into());
+        let lease = Lease::new(hold, b"x"[..].into(), &grant, &terms, clock.clone());
+        clock.advance(LONGEST_TURN / 2);
+        assert_eq!(fencing_token(lease.hand_on(&terms)), Some(2));
+        assert_eq!(lease.longest(), 2 * LENGTH);
+    }
+
     #[test]
     fn nothing_is_due_after_the_release() {
         let clock = Arc::new(ManualClock::default());

@@ -100,38 +100,37 @@ impl Gate {
 
     /// Hands `lease` on to the first waiter, if that may have it.
     pub(crate) fn pass(&self, lease: &Arc<Lease>) -> Pass {
-        let mut lines = self.lines.lock();
-        match lines.get_mut(&lease.hold.key) {
-            Some(line) if line.has(lease) => line.pass(),
-            _ => Pass::No,
-        }
+        self.replace(lease, lease)
     }
 
     /// Puts `next` in the place of `lease`, which has ended, and hands it on.
     pub(crate) fn replace(&self, lease: &Arc<Lease>, next: &Arc<Lease>) -> Pass {
         let mut lines = self.lines.lock();
-        match lines.get_mut(&lease.hold.key) {
-            Some(line) if line.has(lease) => {
-                line.lease = Some(next.clone());
-                line.pass()
-            }
-            _ => Pass::No,
-        }
+        let Some(line) = lines.get_mut(&lease.hold.key).filter(|line| line.has(lease)) else {
+            return Pass::No;
+        };
+        line.lease = Some(next.clone());
+        let (pass, bell) = line.pass();
+        // Nobody is woken under the mutex, only to wait for it.
+        drop(lines);
+        ring(bell);
+        pass
     }
 
     /// Notes that `lease` is no longer held, nor the server's to give to others: the first waiter may speak to it.
     pub(crate) fn leave(&self, lease: &Arc<Lease>) {
         let mut lines = self.lines.lock();
         let key = &lease.hold.key;
-        if let Some(line) = lines.get_mut(key)
-            && line.has(lease)
-        {
-            line.lease = None;
-            line.ring_first();
-            if line.is_empty() {
-                lines.remove(key);
-            }
+        let Some(line) = lines.get_mut(key).filter(|line| line.has(lease)) else {
+            return;
+        };
+        line.lease = None;
+        let bell = line.first_bell();
+        if line.is_empty() {
+            lines.remove(key);
         }
+        drop(lines);
+        ring(bell);
     }
 
     /// How many fencing tokens to draw for a lease of `key`: one, and some for those to whom it may be handed on.
@@ -150,27 +149,25 @@ impl Line {
         self.lease.is_none() && self.waiters.is_empty()
     }
 
-    fn ring_first(&self) {
-        if let Some(first) = self.waiters.front() {
-            first.bell.ring(Ring::News);
-        }
+    fn first_bell(&self) -> Option<Arc<Bell>> {
+        self.waiters.front().map(|first| first.bell.clone())
     }
 
-    fn pass(&mut self) -> Pass {
+    /// Hands the lease on to the first waiter, if that may have it, and takes it out of the line. Its bell is to be rung.
+    fn pass(&mut self) -> (Pass, Option<Arc<Bell>>) {
         let (Some(lease), Some(first), false) = (&self.lease, self.waiters.front(), self.contending) else {
-            return Pass::No;
+            return (Pass::No, None);
         };
         match lease.hand_on(&first.terms) {
             Succession::HandedOn(fencing_token, callback) => {
                 *first.outcome.lock() = Some(Outcome::HandedOn(lease.clone(), fencing_token));
+                let bell = self.first_bell();
+                self.waiters.pop_front();
                 self.handed_on = self.handed_on.saturating_add(1);
-                if let Some(first) = self.waiters.pop_front() {
-                    first.bell.ring(Ring::News);
-                }
-                Pass::On(callback)
+                (Pass::On(callback), bell)
             }
-            Succession::Asks => Pass::Ask,
-            Succession::None => Pass::No,
+            Succession::Asks => (Pass::Ask, None),
+            Succession::None => (Pass::No, None),
         }
     }
 
@@ -184,6 +181,18 @@ impl Line {
             .max(2 * self.handed_on)
             .min(terms.handoffs)
             .min(MOST_FENCING_TOKENS)
+    }
+}
+
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.step_out();
+    }
+}
+
+fn ring(bell: Option<Arc<Bell>>) {
+    if let Some(bell) = bell {
+        bell.ring(Ring::News);
     }
 }
 
@@ -263,18 +272,24 @@ impl InLine<'_> {
 
     /// Leaves the line; returns what another thread has just had for this one.
     pub(super) fn leave(&self) -> Option<Outcome> {
+        self.step_out();
+        self.waiter.outcome.lock().take()
+    }
+
+    /// Leaves the line, if it is in it; the next one may speak to the server then.
+    fn step_out(&self) {
         let mut lines = self.gate.lines.lock();
+        let mut bell = None;
         if let Some(line) = lines.get_mut(&self.key) {
             let was_first = self.is_first(line);
             line.remove(&self.waiter);
-            if was_first {
-                line.ring_first();
-            }
+            bell = line.first_bell().filter(|_| was_first);
             if line.is_empty() {
                 lines.remove(&self.key);
             }
         }
-        self.waiter.outcome.lock().take()
+        drop(lines);
+        ring(bell);
     }
 
     fn is_first(&self, line: &Line) -> bool {

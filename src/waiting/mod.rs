@@ -158,7 +158,10 @@ impl<'a> Waiting<'a> {
                 Standing::HeldHere { until } if core.clock.now() < self.next_look => {
                     Step::Wait(until.min(self.next_look))
                 }
-                Standing::HeldHere { .. } => self.attempt(false)?,
+                Standing::HeldHere { .. } => {
+                    self.next_look = core.clock.now() + core.poll_interval;
+                    self.attempt(false)?
+                }
                 Standing::First { heard } => {
                     self.contact.begun |= heard;
                     self.attempt(true)?
