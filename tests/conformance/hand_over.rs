@@ -222,7 +222,8 @@ pub fn each_grant_has_its_own_callback_told_and_no_former_holders(store: &Store)
 pub fn fencing_tokens_rise_over_hand_overs_and_the_grants_of_two_clients(store: &Store) {
     const THREADS: usize = 3;
     const TURNS: usize = 60;
-    let grants = Mutex::new(Vec::new());
+    let (grants, holder) = (Mutex::new(Vec::new()), store.sleepy_lock(false));
+    let guard = holder.acquire().unwrap();
     thread::scope(|scope| {
         for client in 0..2 {
             let lock = sleepy(&store.sleepy_client(), false);
@@ -238,6 +239,9 @@ pub fn fencing_tokens_rise_over_hand_overs_and_the_grants_of_two_clients(store: 
                 });
             }
         }
+        // Or one may be through with its turns before the other has begun.
+        store.wait_for_waiters(&holder, 2);
+        guard.release().unwrap();
     });
     let grants = grants.into_inner().unwrap();
     assert_eq!(grants.len(), 2 * THREADS * TURNS);
