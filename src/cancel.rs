@@ -11,6 +11,7 @@ use std::{
 
 use crate::{
     fork::ProcessBound,
+    interrupt::Interrupt,
     sync::Mutex,
     waiting::{Bell, Ring},
 };
@@ -42,15 +43,15 @@ pub struct CancelToken {
 
 struct Shared {
     cancelled: AtomicBool,
-    /// Those of the waits that are under way.
-    bells: ProcessBound<Mutex<Vec<Arc<Bell>>>>,
+    /// The waits that are under way.
+    waits: ProcessBound<Mutex<Vec<Arc<Cancellable>>>>,
 }
 
 impl Default for Shared {
     fn default() -> Self {
         Self {
             cancelled: AtomicBool::new(false),
-            bells: ProcessBound::new(Mutex::default()),
+            waits: ProcessBound::new(Mutex::default()),
         }
     }
 }
@@ -63,10 +64,10 @@ impl CancelToken {
 
     /// Ends all waits that this token was passed to, now and later. Does not wait for them to return.
     pub fn cancel(&self) {
-        // Before the bells: a wait that is not among them yet looks at this once it is.
+        // Before the waits: one that is not among them yet looks at this once it is.
         self.shared.cancelled.store(true, Ordering::SeqCst);
-        if let Ok(bells) = self.shared.bells.get() {
-            bells.lock().iter().for_each(|bell| bell.ring(Ring::News));
+        if let Ok(waits) = self.shared.waits.get() {
+            waits.lock().iter().for_each(|wait| wait.cancel());
         }
     }
 
@@ -75,31 +76,55 @@ impl CancelToken {
         self.shared.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Has `bell` rung when the token is cancelled, or at once if it is, until what this returns is dropped.
-    pub(crate) fn ring(&self, bell: &Arc<Bell>) -> Ringing {
-        if let Ok(bells) = self.shared.bells.get() {
-            bells.lock().push(bell.clone());
+    /// Has `bell` rung, and the request of that wait broken off, when the token is cancelled, or at once if it is, until
+    /// what this returns is dropped.
+    pub(crate) fn watch(&self, bell: &Arc<Bell>) -> Watch {
+        let wait = Arc::new(Cancellable {
+            bell: bell.clone(),
+            interrupt: Interrupt::default(),
+        });
+        if let Ok(waits) = self.shared.waits.get() {
+            waits.lock().push(wait.clone());
         }
         if self.is_cancelled() {
-            bell.ring(Ring::News);
+            wait.cancel();
         }
-        Ringing {
+        Watch {
             token: self.clone(),
-            bell: bell.clone(),
+            wait,
         }
     }
 }
 
-/// A bell that a token rings.
-pub(crate) struct Ringing {
-    token: CancelToken,
+/// A wait that a token ends.
+struct Cancellable {
     bell: Arc<Bell>,
+    interrupt: Interrupt,
 }
 
-impl Drop for Ringing {
+impl Cancellable {
+    fn cancel(&self) {
+        self.interrupt.trip();
+        self.bell.ring(Ring::News);
+    }
+}
+
+/// As long as it lives, the token ends a wait.
+pub(crate) struct Watch {
+    token: CancelToken,
+    wait: Arc<Cancellable>,
+}
+
+impl Watch {
+    pub(crate) fn interrupt(&self) -> &Interrupt {
+        &self.wait.interrupt
+    }
+}
+
+impl Drop for Watch {
     fn drop(&mut self) {
-        if let Ok(bells) = self.token.shared.bells.get() {
-            bells.lock().retain(|bell| !Arc::ptr_eq(bell, &self.bell));
+        if let Ok(waits) = self.token.shared.waits.get() {
+            waits.lock().retain(|wait| !Arc::ptr_eq(wait, &self.wait));
         }
     }
 }
@@ -130,13 +155,13 @@ mod tests {
         thread::scope(|scope| {
             for bell in &bells[..2] {
                 scope.spawn(|| {
-                    let _ringing = token.ring(bell);
+                    let _watch = token.watch(bell);
                     bell.wait(&BootClock, Moment::NEVER);
                 });
             }
             token.clone().cancel();
         });
-        let _ringing = token.ring(&bells[2]);
+        let _watch = token.watch(&bells[2]);
         bells[2].wait(&BootClock, Moment::NEVER);
     }
 
@@ -144,8 +169,8 @@ mod tests {
     fn it_lets_go_of_what_no_longer_waits() {
         let token = CancelToken::new();
         let (gone, waiting) = (Arc::new(Bell::default()), Arc::new(Bell::default()));
-        let _ringing = token.ring(&waiting);
-        drop(token.ring(&gone));
+        let _watch = token.watch(&waiting);
+        drop(token.watch(&gone));
         token.cancel();
         assert!(waiting.is_rung() && !gone.is_rung());
         assert_eq!(Arc::strong_count(&gone), 1);

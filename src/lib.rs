@@ -89,6 +89,7 @@ mod error;
 mod fork;
 mod guard;
 mod inspection;
+mod interrupt;
 mod keys;
 mod lease;
 mod lock;

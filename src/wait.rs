@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{CancelToken, cancel::Ringing, clock::Moment, waiting::Bell};
+use crate::{CancelToken, cancel::Watch, clock::Moment, waiting::Bell};
 
 /// How long an acquire may wait for the lock.
 ///
@@ -47,11 +47,13 @@ impl Wait {
         Self::within(Limit::Until(deadline))
     }
 
-    /// Also ends the wait when `token` is cancelled, with [`Error::Cancelled`](crate::Error::Cancelled): at once, or as
-    /// soon as the request that is under way was answered, after one
-    /// [command timeout](crate::ClientBuilder::command_timeout) at most.
+    /// Also ends the wait when `token` is cancelled, with [`Error::Cancelled`](crate::Error::Cancelled): at once, even if
+    /// the server is silent. Only while a connection is being opened, or none is free, may it take as long as that does:
+    /// one [connect timeout](crate::ClientBuilder::connect_timeout), or half a
+    /// [command timeout](crate::ClientBuilder::command_timeout).
     ///
-    /// Nothing stays behind: should that request have been granted, the grant is taken back in the background. If the
+    /// Nothing stays behind: should a request that was under way have been granted, the grant is taken back in the
+    /// background. If the
     /// token is cancelled already, nothing is sent. A second token takes the place of the first.
     pub fn cancelled_by(mut self, token: &CancelToken) -> Self {
         self.cancel = Some(token.clone());
@@ -66,9 +68,9 @@ impl Wait {
         self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
     }
 
-    /// Has `bell` rung if the wait is cancelled before what this returns is dropped.
-    pub(crate) fn ring(&self, bell: &Arc<Bell>) -> Option<Ringing> {
-        self.cancel.as_ref().map(|token| token.ring(bell))
+    /// Has `bell` rung, and the request under way broken off, if the wait is cancelled before what this returns is dropped.
+    pub(crate) fn watch(&self, bell: &Arc<Bell>) -> Option<Watch> {
+        self.cancel.as_ref().map(|token| token.watch(bell))
     }
 
     /// The end of a wait that begins at `now`.

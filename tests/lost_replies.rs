@@ -203,6 +203,32 @@ fn a_wait_that_is_cancelled_while_its_grant_is_on_its_way_leaves_nothing() {
 }
 
 #[test]
+fn a_wait_that_is_cancelled_in_a_silence_ends_at_once() {
+    for fault in [Fault::SwallowReply, Fault::HoldRequest] {
+        let fixture = Fixture::new(&format!("cancel-silence-{fault:?}"));
+        let client = Client::builder()
+            .url(fixture.proxy.url())
+            .prefix(&fixture.prefix)
+            .command_timeout(SECOND * 60)
+            .build()
+            .unwrap();
+        let struck = fixture.proxy.on(is_acquire).apply(fault);
+        let token = CancelToken::new();
+        let (lock, wait) = (client.lock("x"), Wait::forever().cancelled_by(&token));
+        let waiting = thread::spawn(move || lock.acquire_with(wait).map(drop));
+        struck.wait_hit(SECOND * 10);
+        let start = Instant::now();
+        token.cancel();
+        let outcome = waiting.join().unwrap();
+        assert!(matches!(outcome, Err(Error::Cancelled)), "{outcome:?}");
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+        // It runs when nobody wants it any more.
+        fixture.proxy.release_held();
+        fixture.wait_until_free();
+    }
+}
+
+#[test]
 fn a_release_whose_reply_is_lost_is_made_again_and_succeeds() {
     for fault in [Fault::CutAfter, Fault::CutBefore, Fault::SwallowReply] {
         let fixture = Fixture::new(&format!("release-{fault:?}"));

@@ -87,6 +87,7 @@ impl FakeStore {
             fair: false,
             place: None,
             asked_for_place: false,
+            interrupt: None,
         };
         self.memory.acquire(&ask, Duration::MAX).unwrap();
     }

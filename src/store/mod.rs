@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc, time::Duration};
 
-use crate::{Error, Finding, Inspection, error::Source};
+use crate::{Error, Finding, Inspection, error::Source, interrupt::Interrupt};
 
 #[cfg(test)]
 pub(crate) mod fake;
@@ -67,6 +67,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) place: Option<&'a Place<'a>>,
     /// Whether an attempt before asked for a place.
     pub(crate) asked_for_place: bool,
+    /// What breaks the request off, if anything may.
+    pub(crate) interrupt: Option<&'a Interrupt>,
 }
 
 /// A place among those who wait for a key.

@@ -17,6 +17,7 @@ use self::{
 };
 use crate::{
     Error, Wait,
+    cancel::Watch,
     client::Core,
     clock::Moment,
     lease::{Doubt, Grant, Lease, Terms, valid_until},
@@ -66,6 +67,8 @@ pub(crate) struct Acquire<'a> {
 struct Waiting<'a> {
     acquire: &'a Acquire<'a>,
     bell: Arc<Bell>,
+    /// If the wait may be cancelled.
+    watch: Option<&'a Watch>,
     started: Moment,
     deadline: Moment,
     line: Option<InLine<'a>>,
@@ -106,8 +109,8 @@ impl Acquire<'_> {
     /// after the deadline, or after the wait was cancelled.
     pub(crate) fn run(&self) -> Result<Acquisition, NotGranted> {
         let bell = Arc::new(Bell::default());
-        let _ringing = self.wait.ring(&bell);
-        let mut waiting = Waiting::begin(self, bell);
+        let watch = self.wait.watch(&bell);
+        let mut waiting = Waiting::begin(self, bell, watch.as_ref());
         let acquired = waiting.until_acquired();
         let doubt = waiting.doubt;
         match acquired {
@@ -118,7 +121,7 @@ impl Acquire<'_> {
 }
 
 impl<'a> Waiting<'a> {
-    fn begin(acquire: &'a Acquire<'a>, bell: Arc<Bell>) -> Self {
+    fn begin(acquire: &'a Acquire<'a>, bell: Arc<Bell>, watch: Option<&'a Watch>) -> Self {
         let core = acquire.core;
         let started = core.clock.now();
         let deadline = acquire.wait.deadline(started);
@@ -127,6 +130,7 @@ impl<'a> Waiting<'a> {
             line: in_line.then(|| core.gate.enter(&acquire.hold.key, acquire.terms, &bell)),
             acquire,
             bell,
+            watch,
             started,
             deadline,
             expectation: None,
@@ -214,6 +218,7 @@ impl<'a> Waiting<'a> {
             fair: terms.fair,
             place: queue.then_some(&place),
             asked_for_place,
+            interrupt: self.watch.map(Watch::interrupt),
         };
         let sent = core.clock.now();
         let timeout = core

@@ -148,6 +148,11 @@ impl Connection {
         Ok(opens)
     }
 
+    /// What hangs it up, if it is open.
+    pub(super) fn hanger_up(&self) -> Option<HangUp> {
+        self.wire.as_ref().map(Wire::hanger_up)
+    }
+
     /// Takes the wire out, if it is fit for use. One that is dead already must not be sent anything: whether that ran
     /// could not be known, while a request that was never sent has certainly not run.
     fn fit_wire(&mut self) -> Option<Wire> {

@@ -65,7 +65,16 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure> {
-        let reply = self.call(self.scripts.acquiring(ask), Urgency::CanWait, timeout)?;
+        let (mut connection, deadline) = self.connection(Urgency::CanWait, timeout)?;
+        let _armed = match ask.interrupt {
+            Some(interrupt) => {
+                connection.open(deadline)?;
+                let hang_up = connection.hanger_up();
+                hang_up.map(|hang_up| interrupt.arm(move || hang_up.hang_up()))
+            }
+            None => None,
+        };
+        let reply = script::run(&mut connection, &[self.scripts.acquiring(ask)], deadline)?.remove(0)?;
         reply::acquired(reply, &ask.hold.key)
     }
 

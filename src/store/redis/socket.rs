@@ -7,7 +7,11 @@ use std::{
     io::{self, Read, Write},
     net::{IpAddr, Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
     os::unix::net::UnixStream,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -19,7 +23,7 @@ use rustix::{
 };
 
 pub(super) struct Socket {
-    stream: Arc<Stream>,
+    line: Arc<Line>,
     deadline: Instant,
     /// The timeout that the stream has now.
     armed: Option<Duration>,
@@ -30,13 +34,19 @@ enum Stream {
     Unix(UnixStream),
 }
 
+struct Line {
+    stream: Stream,
+    hung_up: AtomicBool,
+}
+
 /// Ends whatever is read from or written to a socket, now and later, from another thread.
-pub(super) struct HangUp(Arc<Stream>);
+pub(super) struct HangUp(Arc<Line>);
 
 impl HangUp {
     pub(super) fn hang_up(&self) {
+        self.0.hung_up.store(true, Ordering::SeqCst);
         // One that the peer has closed already needs no more.
-        let _ = match &*self.0 {
+        let _ = match &self.0.stream {
             Stream::Tcp(stream) => stream.shutdown(Shutdown::Both),
             Stream::Unix(stream) => stream.shutdown(Shutdown::Both),
         };
@@ -56,8 +66,9 @@ impl Socket {
             }
             _ => return Err(io::ErrorKind::Unsupported.into()),
         };
+        let hung_up = AtomicBool::new(false);
         Ok(Self {
-            stream: Arc::new(stream),
+            line: Arc::new(Line { stream, hung_up }),
             deadline,
             armed: None,
         })
@@ -68,7 +79,7 @@ impl Socket {
     pub(super) fn is_quiet(&self) -> bool {
         let mut byte = [0_u8];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        let peeked = match &*self.stream {
+        let peeked = match &self.line.stream {
             Stream::Tcp(stream) => recv(stream, &mut byte, flags),
             Stream::Unix(stream) => recv(stream, &mut byte, flags),
         };
@@ -76,7 +87,7 @@ impl Socket {
     }
 
     pub(super) fn hanger_up(&self) -> HangUp {
-        HangUp(self.stream.clone())
+        HangUp(self.line.clone())
     }
 
     /// Sets by when what follows must be done.
@@ -86,11 +97,14 @@ impl Socket {
 
     /// Makes `call` with what is left of the time, as often as it is interrupted.
     fn in_time<T>(&mut self, mut call: impl FnMut(&Stream) -> io::Result<T>) -> io::Result<T> {
-        uninterrupted(|| {
+        let result = uninterrupted(|| {
             self.arm()?;
-            call(&self.stream)
-        })
-        .map_err(|error| match error.kind() {
+            call(&self.line.stream)
+        });
+        if self.line.hung_up.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the request was broken off"));
+        }
+        result.map_err(|error| match error.kind() {
             // What the system calls "resource temporarily unavailable".
             io::ErrorKind::WouldBlock => timed_out(),
             _ => error,
@@ -101,7 +115,7 @@ impl Socket {
     fn arm(&mut self) -> io::Result<()> {
         let left = Duration::from_millis(left(self.deadline)?.as_nanos().div_ceil(1_000_000) as u64);
         if self.armed != Some(left) {
-            match &*self.stream {
+            match &self.line.stream {
                 Stream::Tcp(stream) => {
                     stream.set_read_timeout(Some(left))?;
                     stream.set_write_timeout(Some(left))?;
