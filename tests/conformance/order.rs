@@ -64,6 +64,7 @@ pub fn fair_waiters_are_served_in_the_order_in_which_they_came_and_newcomers_aft
 
 pub fn a_newcomer_is_refused_while_somebody_waits_even_if_nobody_holds_it_yet(store: &Store) {
     let (waiting, newcomer) = (store.sleepy_lock(true), store.sleepy_lock(true));
+    let mut seen_waiting = 0;
     for _ in 0..5 {
         // Nobody leaves it to the waiter when this ends: the key is free until that has noticed.
         crash(&store.client().timed_lock("x", millis(150)).fair(true));
@@ -75,7 +76,12 @@ pub fn a_newcomer_is_refused_while_somebody_waits_even_if_nobody_holds_it_yet(st
                 served.store(true, Ordering::SeqCst);
                 guard
             });
-            store.wait_for_waiters(&newcomer, 1);
+            // On a busy machine the lease may end before the wait has begun.
+            wait_until("the waiter to wait", PROMPT, || {
+                let waits = newcomer.inspect().unwrap().waiters == 1;
+                seen_waiting += usize::from(waits);
+                waits || served.load(Ordering::SeqCst)
+            });
             while !served.load(Ordering::SeqCst) {
                 assert!(newcomer.try_acquire().unwrap().is_none());
                 let wait = newcomer.acquire_timeout(millis(1));
@@ -92,6 +98,7 @@ pub fn a_newcomer_is_refused_while_somebody_waits_even_if_nobody_holds_it_yet(st
             taken.is_some()
         });
     }
+    assert!(seen_waiting > 0, "nobody was seen waiting");
 }
 
 pub fn a_place_in_the_order_is_lost_with_the_wait(store: &Store) {
