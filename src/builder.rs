@@ -78,8 +78,7 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how often a thread that waits looks by itself whether the lock is free, at least.
-    /// From 10 ms to 1 hour; defaults to 1 s.
+    /// Sets the longest pause between two looks of a waiter that nobody wakes. From 10 ms to 1 hour; defaults to 1 s.
     ///
     /// Waiters are woken by the release, and when the holder's lease ends. This is for what tells nobody, such as a
     /// release by another library. It is also how a waiter shows that it is alive: one that has not been heard of for

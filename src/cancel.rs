@@ -76,8 +76,8 @@ impl CancelToken {
         self.shared.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Has `bell` rung, and the request of that wait broken off, when the token is cancelled, or at once if it is, until
-    /// what this returns is dropped.
+    /// Has `bell` rung, and the request of that wait broken off, when the token is cancelled, or at once if it is,
+    /// until what this returns is dropped.
     pub(crate) fn watch(&self, bell: &Arc<Bell>) -> Watch {
         let wait = Arc::new(Cancellable {
             bell: bell.clone(),

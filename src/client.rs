@@ -33,7 +33,6 @@ pub struct Client {
 
 /// What the handles of a client share.
 pub(crate) struct Core {
-    // First these two, so that their threads end while the store is still there; the keeper cleans up after the knocks.
     pub(crate) knocks: Knocks,
     pub(crate) keeper: Keeper,
     pub(crate) gate: Gate,
@@ -92,8 +91,8 @@ impl Client {
     ///
     /// The pattern is a glob over whole keys as `SCAN` takes it, such as `lock:*`; prefixes are not put before it. The
     /// result is an iterator that asks page by page as it goes, on a connection of its own (`SCAN`, `PTTL`, `TYPE`, and
-    /// `INFO` for each connection; some 1000 keys in at most one command timeout), so it holds up neither the server nor
-    /// anything in memory. No I/O before its first step.
+    /// `INFO` for each connection; some 1000 keys in at most one command timeout), so it holds up neither the server
+    /// nor anything in memory. No I/O before its first step.
     ///
     /// # Errors
     ///
@@ -150,6 +149,16 @@ impl Core {
             Err(failure) if failure.is_unanswered() && !left.is_zero() => request(left, true),
             answer => answer,
         }
+    }
+}
+
+impl Drop for Core {
+    /// Ends the threads: all of them within one command timeout, or leaves them to end by themselves.
+    fn drop(&mut self) {
+        let end = self.clock.now() + self.command_timeout;
+        self.knocks.stop();
+        self.keeper.close(end);
+        self.knocks.join(self.clock.now().until(end));
     }
 }
 

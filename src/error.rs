@@ -9,8 +9,8 @@ pub type Source = Arc<dyn error::Error + Send + Sync>;
 
 /// What can go wrong, by what the caller does next.
 ///
-/// Its `Display` is one line without the causes, which [`source`](error::Error::source) keeps. Its `Debug`, which is what
-/// `unwrap` and a `main` that returns it print, has all of them, in a line. Neither contains a password.
+/// Its `Display` is one line without the causes, which [`source`](error::Error::source) keeps. Its `Debug`, which is
+/// what `unwrap` and a `main` that returns it print, has all of them, in a line. Neither contains a password.
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

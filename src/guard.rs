@@ -11,9 +11,9 @@ use crate::{
     Error, Lost, LostReason, Wait,
     client::Core,
     fork::ProcessBound,
-    lease::{Doubt, Grant, Lease, Report, Terms, check_length, forget},
+    lease::{Grant, Lease, Report, Terms, check_length, forget},
     store::{Failure, Found, Hold, Spent, Turn, because},
-    waiting::{Acquire, Acquisition, NotGranted, Pass},
+    waiting::{Acquire, Acquisition, Pass},
 };
 
 /// Proof that this program holds a lock: released when dropped.
@@ -22,8 +22,9 @@ use crate::{
 /// lock and client. Nothing in it does I/O but [`extend`](Self::extend), [`release`](Self::release) and the drop.
 ///
 /// Keep it in a variable with a name: `let _guard = lock.acquire()?;` holds the lock to the end of the block, while
-/// `let _ = lock.acquire()?;` and a bare `lock.try_acquire()?;` release it at once, and `if lock.try_acquire()?.is_some()`
-/// has released it before the block begins: write `if let Some(_guard) = lock.try_acquire()?`.
+/// `let _ = lock.acquire()?;` and a bare `lock.try_acquire()?;` release it at once, and `if
+/// lock.try_acquire()?.is_some()` has released it before the block begins: write `if let Some(_guard) =
+/// lock.try_acquire()?`.
 ///
 /// In a forked child a guard is inert: it is not held there, calls return [`Error::Forked`] and dropping it does
 /// nothing.
@@ -61,21 +62,18 @@ impl Guard {
             terms,
             wait,
         };
-        let acquired = acquire.run();
-        let left_over = match &acquired {
-            Ok(acquisition) if !acquisition.handed_on => None,
-            Ok(Acquisition { doubt, .. }) | Err(NotGranted { doubt, .. }) => Some(*doubt),
-        };
+        let (acquired, doubt) = acquire.run();
+        let granted = acquired.as_ref().is_ok_and(|acquisition| !acquisition.handed_on);
         // No attempt with this token will follow.
-        if let Some(doubt) = left_over.filter(Doubt::may_stand) {
-            core.keeper.sweeper().clean_up(&hold, doubt, terms.first_length());
+        if !granted && doubt.may_stand() {
+            let lasts = terms.first_length().max(core.knocks.place_lasts());
+            core.keeper.sweeper().clean_up(&hold, doubt, lasts);
         }
         let Acquisition {
             lease,
             fencing_token,
             handed_on,
-            ..
-        } = acquired.map_err(|not_granted| not_granted.error)?;
+        } = acquired?;
         if !handed_on {
             core.keeper.keep(&lease);
         }
@@ -117,7 +115,8 @@ impl Guard {
         self.held.in_any_process().fencing_token
     }
 
-    /// Returns the random token that stands at the lock's key on the server.
+    /// Returns the random token that stands at the lock's key on the server. A guard to which the lock was
+    /// [handed on](crate::Lock::handoffs) within its client has that of the one before.
     pub fn token(&self) -> &str {
         self.held.in_any_process().lease.hold.token.as_str()
     }
@@ -280,33 +279,34 @@ impl Held {
         }
         match answer {
             Ok(Turn::Kept { fencing_token }) => {
-                let fencing_tokens = fencing_token..fencing_token + u64::from(fencing_tokens);
                 self.follow_on(&Grant {
-                    fencing_tokens,
+                    fencing_tokens: fencing_token..fencing_token + u64::from(fencing_tokens),
                     sent,
                     doubt: lease.doubt,
-                })
+                });
+                Ok(())
             }
             Ok(Turn::Left(found)) => self.outcome(Ok(found)),
             Err(failure) => self.outcome(Err(failure)),
         }
     }
 
-    /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, gives it back.
-    fn follow_on(&self, grant: &Grant) -> Result<(), Error> {
+    /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, it is given back in
+    /// the background.
+    fn follow_on(&self, grant: &Grant) {
         let core = &self.core;
         let next = Arc::new(self.lease.followed_by(grant));
         core.keeper.keep(&next);
         if let Pass::On(_) = core.gate.replace(&self.lease, &next) {
-            return Ok(());
+            return;
         }
-        let nobodys = Held {
-            core: core.clone(),
-            fencing_token: next.fencing_token(),
-            lease: next,
-            report: None,
-        };
-        nobodys.give_back(core.command_timeout, false)
+        // Whether it was lost by now is nobody's business.
+        let _ = next.finish();
+        core.keeper.let_go(&next);
+        core.keeper
+            .sweeper()
+            .clean_up(&next.hold, next.doubt, next.longest_asked());
+        core.gate.leave(&next);
     }
 
     /// What the answer to a release means for a lease that was held until then.

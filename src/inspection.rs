@@ -11,8 +11,9 @@ use std::{fmt, time::Duration};
 pub struct Inspection {
     /// Those who hold it, of redlatch or not: none or one for a lock.
     pub holders: Vec<Holder>,
-    /// The fencing token that was drawn last: the holder's, unless that is of another library. `None` when free, and
-    /// if redlatch has not granted it in the last two days.
+    /// The fencing token that was drawn last: the holder's, or one that was drawn with it for those to whom the lock
+    /// may be [handed on](crate::Lock::handoffs). `None` when free, and if redlatch has not granted it in the last two
+    /// days.
     pub fencing_token: Option<u64>,
     /// How many wait for it: threads with [`fair`](crate::Lock::fair), otherwise processes, since the threads of one
     /// process stand behind each other there. Those who look now and then and do not listen are not among them.

@@ -25,7 +25,8 @@ impl Interrupt {
         }
     }
 
-    /// Has `hook` called when it is tripped, at once if it was, until what this returns is dropped. The hook must not block.
+    /// Has `hook` called when it is tripped, at once if it was, until what this returns is dropped. The hook must not
+    /// block.
     pub(crate) fn arm(&self, hook: impl Fn() + Send + 'static) -> Armed<'_> {
         let mut state = self.0.lock();
         if state.tripped {

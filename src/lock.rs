@@ -77,28 +77,29 @@ impl Lock {
         self
     }
 
-    /// Sets whether those who wait are served strictly in the order in which they came: all threads of all processes, each
-    /// with a place of its own at the server. Defaults to `false`.
+    /// Sets whether those who wait are served strictly in the order in which they came: all threads of all processes,
+    /// each with a place of its own at the server. Defaults to `false`.
     ///
-    /// The order holds among those who set it; one that does not may come in between. It costs a round trip or two for
-    /// each grant, where threads of one process otherwise hand the lock on to each other. A waiter that was killed holds
-    /// up those behind it for two and a half [poll intervals](crate::ClientBuilder::poll_interval) at most: 2.5 s unless
-    /// set.
+    /// The order holds among those who set it: one that does not may find the lock free, at the end of a crashed
+    /// holder's lease, before the first in the queue has come for it. Each grant costs round trips, where threads of
+    /// one client otherwise hand the lock on to each other. A waiter that was killed or stopped holds up those behind
+    /// it for two and a half [poll intervals](crate::ClientBuilder::poll_interval) at most: 2.5 s unless set.
     ///
-    /// Without it those who wait come first as well: a lock that is released while others wait is left to one of them, and
-    /// whoever comes later waits. But the threads of one process wait as one, and a process that is too slow to come for
-    /// the lock when its turn has come (within 20 ms at first, then 40 ms, 80 ms, …) may be overtaken.
+    /// By default a release also goes to a waiter and not to a newcomer; only the order is looser. The threads of one
+    /// client wait as one, and hand the lock on to each other for some time. A client that does not come for the lock
+    /// in time when its turn has come may be overtaken; each time it happens, it is given twice as long.
     pub fn fair(mut self, fair: bool) -> Self {
         self.terms.fair = fair;
         self
     }
 
-    /// Sets how often in a row a lock may be handed on to another thread of this client that waits for it with the same
-    /// settings, before other processes get it. That takes no round trip. 0 is never. Defaults to 64.
+    /// Sets how often in a row the lock may be handed on to another thread of this client that waits for it with the
+    /// same settings, before another client gets it. That takes no round trip. 0 is never. Defaults to 64.
     ///
-    /// Each hand-over is a grant with a fencing token of its own; what stands at the key stays. However many there may
-    /// be, the server is asked at least every 5 ms whether another process waits. Only renewed locks that are not
-    /// [`fair`](Self::fair) are handed on, and none that was lost.
+    /// Each hand-over is a grant of its own: [`fencing_token`](Guard::fencing_token) rises, while
+    /// [`token`](Guard::token) stays the same. However many there may be, after 20 ms the server is asked whether another
+    /// client waits. Only renewed locks that are not [`fair`](Self::fair) are handed on, and none that was extended or
+    /// lost.
     pub fn handoffs(mut self, handoffs: u32) -> Self {
         self.terms.handoffs = handoffs;
         self
@@ -248,9 +249,9 @@ impl Lock {
     /// For operators, when the holder is known to be gone or the lock has no expiry. It breaks the first guarantee: a
     /// holder that lives is told at its next renewal, extension or release ([`LostReason::Deleted`] or
     /// [`LostReason::Taken`]), and believes until then that it holds the lock. Fencing tokens go on rising, so a
-    /// resource that [checks them](Guard::fencing_token) is safe. Only the holder that is seen now is thrown out; one
-    /// that takes its place meanwhile is left alone, unless both are of a library that gives every holder the same
-    /// token.
+    /// resource that [checks them](Guard::fencing_token) is safe. Only the token that is seen now is thrown out; a
+    /// holder that takes its place meanwhile is left alone, unless it has the same one: a thread to which the lock was
+    /// [handed on](Self::handoffs), or one of a library that gives every holder the same token.
     ///
     /// [`LostReason::Deleted`]: crate::LostReason::Deleted
     /// [`LostReason::Taken`]: crate::LostReason::Taken

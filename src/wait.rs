@@ -47,10 +47,10 @@ impl Wait {
         Self::within(Limit::Until(deadline))
     }
 
-    /// Also ends the wait when `token` is cancelled, with [`Error::Cancelled`](crate::Error::Cancelled): at once, even if
-    /// the server is silent. Only while a connection is being opened, or none is free, may it take as long as that does:
-    /// one [connect timeout](crate::ClientBuilder::connect_timeout), or half a
-    /// [command timeout](crate::ClientBuilder::command_timeout).
+    /// Also ends the wait when `token` is cancelled, with [`Error::Cancelled`](crate::Error::Cancelled): at once, even
+    /// if the server is silent. Only while a connection is being opened, or none is free, may it take as long as that
+    /// does: one [connect timeout](crate::ClientBuilder::connect_timeout), or half a [command
+    /// timeout](crate::ClientBuilder::command_timeout).
     ///
     /// Nothing stays behind: should a request that was under way have been granted, the grant is taken back in the
     /// background. If the
@@ -68,7 +68,8 @@ impl Wait {
         self.cancel.as_ref().is_some_and(CancelToken::is_cancelled)
     }
 
-    /// Has `bell` rung, and the request under way broken off, if the wait is cancelled before what this returns is dropped.
+    /// Has `bell` rung, and the request under way broken off, if the wait is cancelled before what this returns is
+    /// dropped.
     pub(crate) fn watch(&self, bell: &Arc<Bell>) -> Option<Watch> {
         self.cancel.as_ref().map(|token| token.watch(bell))
     }

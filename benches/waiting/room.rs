@@ -69,7 +69,8 @@ impl Room {
 }
 
 fn map(file: &File) -> io::Result<&'static Page> {
-    // SAFETY: a new mapping, at an address of the kernel's choice, of a file that is open and as long as a page of ours.
+    // SAFETY: a new mapping, at an address of the kernel's choice, of a file that is open and as long as a page of
+    // ours.
     let address = unsafe {
         libc::mmap(
             ptr::null_mut(),
@@ -83,6 +84,7 @@ fn map(file: &File) -> io::Result<&'static Page> {
     if address == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the mapping is aligned, never unmapped, valid whatever its bits are, and changed by atomic operations only.
+    // SAFETY: the mapping is aligned, never unmapped, valid whatever its bits are, and changed by atomic operations
+    // only.
     Ok(unsafe { &*address.cast::<Page>() })
 }

@@ -75,7 +75,8 @@ impl Cleanup {
         }
     }
 
-    /// The cleaning up after a waiter that was knocked for, and has ended its wait. Its place lasts for `lasts` at most.
+    /// The cleaning up after a waiter that was knocked for, and has ended its wait. Its place lasts for `lasts` at
+    /// most.
     pub(super) fn of_place(hold: Hold, lasts: Duration, now: Moment) -> Self {
         Self {
             place_only: true,

@@ -98,9 +98,9 @@ impl Sweeper {
         self.0.clean_up(Cleanup::new(hold.clone(), doubt, length, now), now);
     }
 
-    /// Takes back, in the background, the place of a waiter that was knocked for and does not wait any more, so that the next
-    /// one gets what was left to it. It may have been granted the key meanwhile; that it keeps. A place lasts for
-    /// `lasts`.
+    /// Takes back, in the background, the place of a waiter that was knocked for and does not wait any more, so that
+    /// the next one gets what was left to it. It may have been granted the key meanwhile; that it keeps. A place lasts
+    /// for `lasts`.
     pub(crate) fn pass_on(&self, hold: &Hold, lasts: Duration) {
         let now = self.0.clock.now();
         self.0.clean_up(Cleanup::of_place(hold.clone(), lasts, now), now);
@@ -158,8 +158,8 @@ impl Keeper {
         }
     }
 
-    /// Tells the callback of the lease's present grant when it ends, if there is one. A fixed lease that nobody wants to
-    /// be told of ends by the clock alone.
+    /// Tells the callback of the lease's present grant when it ends, if there is one. A fixed lease that nobody wants
+    /// to be told of ends by the clock alone.
     pub(crate) fn watch(&self, lease: &Arc<Lease>) -> Option<Report> {
         lease.has_callback().then(|| Report(self.shared.reporter.watch(lease)))
     }
@@ -180,11 +180,10 @@ impl Keeper {
     }
 }
 
-impl Drop for Keeper {
-    /// Ends the threads: within one command timeout, or leaves them to end by themselves.
-    fn drop(&mut self) {
+impl Keeper {
+    /// Ends the threads by `end`, or leaves them to end by themselves.
+    pub(crate) fn close(&self, end: Moment) {
         let clock = &self.shared.clock;
-        let end = clock.now() + self.shared.command_timeout;
         self.shared.agenda.lock().closing = Some(end);
         self.shared.changed.notify_all();
         let thread = self.thread.lock().take();

@@ -25,6 +25,7 @@ use crate::{
     lease::schedule::Id,
     store::{Failure, Hold},
     sync::{Condvar, Mutex},
+    waiting::{Bell, Ring},
 };
 
 /// What a lease loses to clocks that do not run alike: 1 % of its length and 2 ms.
@@ -164,6 +165,8 @@ struct State {
     on_lost: Option<OnLost>,
     /// Its place on the keeper's schedule.
     renewal: Option<Id>,
+    /// Rung when it is lost: of the thread that waits for it here.
+    heir: Option<Arc<Bell>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -211,6 +214,7 @@ impl Lease {
                 trouble: None,
                 on_lost: terms.on_lost.clone(),
                 renewal: None,
+                heir: None,
             }),
             ended: Condvar::default(),
         }
@@ -236,11 +240,28 @@ impl Lease {
         Succession::HandedOn(fencing_token, mem::replace(&mut state.on_lost, to.on_lost.clone()))
     }
 
+    /// Has `bell`, if any, rung in place of the former one when the lease is lost.
+    pub(crate) fn name_heir(&self, bell: Option<Arc<Bell>>) {
+        self.state.lock().heir = bell;
+    }
+
+    /// Until when nobody else can have the key, for all that is known here; `None` once the lease is lost. While it is
+    /// being given back nobody knows how long that takes.
+    pub(crate) fn taken_until(&self) -> Option<Moment> {
+        let state = self.state.lock();
+        match self.phase(&state) {
+            Phase::Held => Some(state.valid_until),
+            Phase::Released => Some(Moment::NEVER),
+            Phase::Lost(_) => None,
+        }
+    }
+
     pub(crate) fn fencing_token(&self) -> u64 {
         self.state.lock().fencing_token
     }
 
-    /// The lease that follows on this one, of the same hold and on the same terms, granted by `grant`. It has no callback.
+    /// The lease that follows on this one, of the same hold and on the same terms, granted by `grant`. It has no
+    /// callback.
     pub(crate) fn followed_by(&self, grant: &Grant) -> Self {
         Self::new(
             self.hold.clone(),
@@ -317,7 +338,15 @@ impl Lease {
             state.phase = Phase::Lost(reason);
             state.trouble = None;
         }
+        self.tell_end(&mut state);
+    }
+
+    /// Wakes those who wait for the end.
+    fn tell_end(&self, state: &mut State) {
         self.ended.notify_all();
+        if let Some(heir) = state.heir.take() {
+            heir.ring(Ring::News);
+        }
     }
 
     /// Ends the lease on its guard's behalf: `Ok` if it was held until now. Nothing is renewed after this.
@@ -372,7 +401,7 @@ impl Lease {
 
     /// What is to be done about the lease when its time in the schedule has come.
     fn due(&self) -> Due {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
         match self.phase(&state) {
             Phase::Held if self.terms.renewed && !state.exhausted => {
                 Due::Renew(self.terms.length.min(self.longest_by(&state)))
@@ -380,7 +409,7 @@ impl Lease {
             Phase::Held => Due::Nothing,
             _ => {
                 // A timer stands still while the machine is suspended: whoever waits for the end may be late.
-                self.ended.notify_all();
+                self.tell_end(&mut state);
                 Due::Over
             }
         }
@@ -425,8 +454,8 @@ impl Lease {
     }
 }
 
-/// Drops a callback. What it owns is the user's code, to be dropped on the guard's thread and not under a mutex. A panic
-/// in it must not come out of the drop of a guard.
+/// Drops a callback. What it owns is the user's code, to be dropped on the guard's thread and not under a mutex. A
+/// panic in it must not come out of the drop of a guard.
 pub(crate) fn forget(callback: Option<OnLost>) {
     let dropped = catch_unwind(AssertUnwindSafe(move || drop(callback)));
     dropped.unwrap_or_else(mem::forget);

@@ -11,8 +11,9 @@ pub(crate) mod redis;
 
 /// A key and the token that proves its owner: what every request about a grant carries.
 ///
-/// The token is drawn before the first request is sent and never used for another grant, so a request can be
-/// repeated when its outcome is unknown, and one that arrives late can do no harm to anybody else.
+/// The token is drawn before the first request is sent and never used by another client, nor again after it was
+/// released; so a request can be repeated when its outcome is unknown, and one that arrives late can do no harm to
+/// anybody else.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hold {
     pub(crate) key: Arc<[u8]>,
@@ -100,13 +101,13 @@ pub(crate) trait Store: Send + Sync {
     /// Makes the key last at least `lease` from now if it is the token's; never shortens it, never creates it.
     fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure>;
 
-    /// Takes the key from the token, whose grant drew `fencing_token`, and leaves it to the next who waits. `repeated` says
-    /// that the same was asked before, and not answered: what that request did counts as well, and it is a failure if
-    /// nobody can tell.
+    /// Takes the key from the token, whose grant drew `fencing_token`, and leaves it to the next who waits. `repeated`
+    /// says that the same was asked before, and not answered: what that request did counts as well, and it is a failure
+    /// if nobody can tell.
     fn release(&self, spent: &Spent, repeated: bool, timeout: Duration) -> Result<Found, Failure>;
 
-    /// As [`release`](Self::release) if somebody waits; otherwise makes the key last at least `lease` from now and draws
-    /// fencing tokens for the next grants.
+    /// As [`release`](Self::release) if somebody waits; otherwise makes the key last at least `lease` from now and
+    /// draws fencing tokens for the next grants.
     fn turn(&self, spent: &Spent, lease: Duration, fencing_tokens: u32, timeout: Duration) -> Result<Turn, Failure>;
 
     /// Takes the key from the token on behalf of somebody else, so that the holder's own release finds it gone, and
@@ -172,8 +173,8 @@ pub(crate) enum Chore {
     Renew(Hold, Duration),
     /// As [`Store::evict`].
     Evict(Hold),
-    /// Takes back the token's place among those who wait, and leaves to the next one what was left to it. What it holds it
-    /// keeps.
+    /// Takes back the token's place among those who wait, and leaves to the next one what was left to it. What it holds
+    /// it keeps.
     Withdraw(Hold),
 }
 

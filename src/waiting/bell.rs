@@ -45,7 +45,8 @@ impl Bell {
         }
     }
 
-    /// Waits until it rings, by `end` on `clock` at the latest; tells what rang, if anything did. Only one thread may wait.
+    /// Waits until it rings, by `end` on `clock` at the latest; tells what rang, if anything did. Only one thread may
+    /// wait.
     pub(crate) fn wait(&self, clock: &dyn Clock, end: Moment) -> Option<Ring> {
         let mut state = self.state.lock();
         loop {

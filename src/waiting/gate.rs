@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
+    mem,
     sync::Arc,
 };
 
@@ -28,10 +29,11 @@ struct Line {
     /// What a guard of this process has.
     lease: Option<Arc<Lease>>,
     waiters: VecDeque<Arc<Waiter>>,
-    /// Whether the first waiter is speaking to the server, or stands in its queue: then it is served by the server only.
+    /// Whether the first waiter is speaking to the server, or stands in its queue: then it is served by the server
+    /// only.
     contending: bool,
     /// Whether the server has answered anybody who stood here.
-    heard: bool,
+    answered: bool,
     /// How often a lease was handed on lately.
     handed_on: u32,
 }
@@ -58,10 +60,11 @@ pub(super) enum Standing {
     Out(Outcome),
     /// Others come first.
     Behind,
-    /// It comes first, and a guard of this process has the lease, until then if it is not renewed.
+    /// It comes first, and a guard of this process has the lease: until then, unless it is renewed. It is rung before
+    /// if the lease is lost, and when it was given back.
     HeldHere { until: Moment },
     /// It comes first, and speaks to the server. Tells whether that has answered anybody who stood here.
-    First { heard: bool },
+    First { answered: bool },
 }
 
 /// What becomes of a lease that its guard has no more use for.
@@ -85,6 +88,7 @@ impl Gate {
         let mut lines = self.lines.lock();
         let line = lines.entry(key.clone()).or_default();
         line.waiters.push_back(waiter.clone());
+        line.name_heir();
         InLine {
             gate: self,
             key: key.clone(),
@@ -95,7 +99,10 @@ impl Gate {
     /// Notes that a guard of this process has `lease` now.
     pub(super) fn hold(&self, lease: &Arc<Lease>) {
         let mut lines = self.lines.lock();
-        lines.entry(lease.hold.key.clone()).or_default().lease = Some(lease.clone());
+        let line = lines.entry(lease.hold.key.clone()).or_default();
+        let bell = line.take_up(lease);
+        drop(lines);
+        ring(bell);
     }
 
     /// Hands `lease` on to the first waiter, if that may have it.
@@ -111,6 +118,7 @@ impl Gate {
         };
         line.lease = Some(next.clone());
         let (pass, bell) = line.pass();
+        line.name_heir();
         // Nobody is woken under the mutex, only to wait for it.
         drop(lines);
         ring(bell);
@@ -149,11 +157,28 @@ impl Line {
         self.lease.is_none() && self.waiters.is_empty()
     }
 
+    /// Takes in that a guard of this process has `lease` now. The first waiter is to be rung, to see until when.
+    fn take_up(&mut self, lease: &Arc<Lease>) -> Option<Arc<Bell>> {
+        self.lease = Some(lease.clone());
+        self.answered = true;
+        self.name_heir();
+        self.first_bell()
+    }
+
+    /// Has the first waiter rung if the lease is lost. It may not know that it is the first: after a hand-over it is
+    /// not rung, since that happens far more often.
+    fn name_heir(&self) {
+        if let Some(lease) = &self.lease {
+            lease.name_heir(self.first_bell());
+        }
+    }
+
     fn first_bell(&self) -> Option<Arc<Bell>> {
         self.waiters.front().map(|first| first.bell.clone())
     }
 
-    /// Hands the lease on to the first waiter, if that may have it, and takes it out of the line. Its bell is to be rung.
+    /// Hands the lease on to the first waiter, if that may have it, and takes it out of the line. Its bell is to be
+    /// rung.
     fn pass(&mut self) -> (Pass, Option<Arc<Bell>>) {
         let (Some(lease), Some(first), false) = (&self.lease, self.waiters.front(), self.contending) else {
             return (Pass::No, None);
@@ -171,6 +196,13 @@ impl Line {
         }
     }
 
+    fn remove(&mut self, waiter: &Arc<Waiter>) {
+        if let Some(at) = self.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
+            self.waiters.remove(at);
+            self.contending &= at != 0;
+        }
+    }
+
     fn fencing_tokens(&self, terms: &Terms) -> u32 {
         let behind = (self.waiters.len() - usize::from(self.contending)) as u32;
         if behind == 0 || !terms.hands_on() {
@@ -181,18 +213,6 @@ impl Line {
             .max(2 * self.handed_on)
             .min(terms.handoffs)
             .min(MOST_FENCING_TOKENS)
-    }
-}
-
-impl Drop for InLine<'_> {
-    fn drop(&mut self) {
-        self.step_out();
-    }
-}
-
-fn ring(bell: Option<Arc<Bell>>) {
-    if let Some(bell) = bell {
-        bell.ring(Ring::News);
     }
 }
 
@@ -214,16 +234,16 @@ impl InLine<'_> {
         if !self.is_first(line) {
             return Standing::Behind;
         }
-        match &line.lease {
-            Some(lease) if lease.check().is_ok() => Standing::HeldHere {
-                until: lease.valid_until(),
+        match line.lease.as_ref().and_then(|lease| lease.taken_until()) {
+            Some(until) => Standing::HeldHere { until },
+            None => Standing::First {
+                answered: line.answered,
             },
-            _ => Standing::First { heard: line.heard },
         }
     }
 
-    /// Notes that the thread is about to speak to the server: nothing is handed on to it until it has `spoken`. False if
-    /// something was meanwhile.
+    /// Notes that the thread is about to speak to the server: nothing is handed on to it until it has `spoken`. False
+    /// if something was meanwhile.
     pub(super) fn speak(&self) -> bool {
         let mut lines = self.gate.lines.lock();
         match lines.get_mut(&self.key) {
@@ -240,7 +260,7 @@ impl InLine<'_> {
         if let Some(line) = self.gate.lines.lock().get_mut(&self.key)
             && self.is_first(line)
         {
-            line.heard |= answered;
+            line.answered |= answered;
             line.contending = queued;
         }
     }
@@ -248,25 +268,30 @@ impl InLine<'_> {
     /// Notes that the server has granted the thread `lease`; it is out of the line.
     pub(super) fn granted(&self, lease: &Arc<Lease>) {
         let mut lines = self.gate.lines.lock();
-        if let Some(line) = lines.get_mut(&self.key) {
-            line.remove(&self.waiter);
-            line.lease = Some(lease.clone());
-            line.heard = true;
-            line.handed_on = 0;
-        }
+        let line = lines.entry(self.key.clone()).or_default();
+        line.remove(&self.waiter);
+        line.handed_on = 0;
+        let bell = line.take_up(lease);
+        drop(lines);
+        ring(bell);
     }
 
     /// Tells those behind that the server, which has not answered anybody here, is of no use.
-    pub(super) fn give_up(&self, failure: &Failure) {
+    pub(super) fn dissolve(&self, failure: &Failure) {
         let mut lines = self.gate.lines.lock();
+        let mut those_behind = VecDeque::new();
         if let Some(line) = lines.get_mut(&self.key)
-            && !line.heard
+            && !line.answered
         {
             line.remove(&self.waiter);
-            for waiter in line.waiters.drain(..) {
+            those_behind = mem::take(&mut line.waiters);
+            for waiter in &those_behind {
                 *waiter.outcome.lock() = Some(Outcome::Hopeless(failure.clone()));
-                waiter.bell.ring(Ring::News);
             }
+        }
+        drop(lines);
+        for waiter in those_behind {
+            waiter.bell.ring(Ring::News);
         }
     }
 
@@ -284,6 +309,7 @@ impl InLine<'_> {
             let was_first = self.is_first(line);
             line.remove(&self.waiter);
             bell = line.first_bell().filter(|_| was_first);
+            line.name_heir();
             if line.is_empty() {
                 lines.remove(&self.key);
             }
@@ -299,11 +325,14 @@ impl InLine<'_> {
     }
 }
 
-impl Line {
-    fn remove(&mut self, waiter: &Arc<Waiter>) {
-        if let Some(at) = self.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
-            self.waiters.remove(at);
-            self.contending &= at != 0;
-        }
+impl Drop for InLine<'_> {
+    fn drop(&mut self) {
+        self.step_out();
+    }
+}
+
+fn ring(bell: Option<Arc<Bell>>) {
+    if let Some(bell) = bell {
+        bell.ring(Ring::News);
     }
 }

@@ -10,7 +10,7 @@ use super::bell::{Bell, Ring};
 use crate::{
     Error,
     background::Background,
-    clock::Clock,
+    clock::{Clock, Moment},
     lease::Sweeper,
     store::{Channel, Hold, Knock, Listener, Store, Token},
     sync::{Condvar, Mutex},
@@ -26,8 +26,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 /// The pause after a refusal that will stay, such as a missing permission.
 const PAUSE_WHEN_REFUSED: Duration = Duration::from_secs(30);
 
-/// Listens at the one channel of a client, on a thread that starts when the first acquire has to wait, and wakes those who
-/// are knocked for. It shares no handle of the client, so it never keeps one alive.
+/// Listens at the one channel of a client, on a thread that starts when the first acquire has to wait, and wakes those
+/// who are knocked for. It shares no handle of the client, so it never keeps one alive.
 pub(crate) struct Knocks {
     shared: Arc<Shared>,
     thread: Mutex<Option<Thread>>,
@@ -45,7 +45,6 @@ struct Shared {
     sweeper: Sweeper,
     channel: Channel,
     command_timeout: Duration,
-    poll_interval: Duration,
     place_lasts: Duration,
     state: Mutex<State>,
     closing: Condvar,
@@ -65,6 +64,8 @@ struct Expecting {
     bell: Arc<Bell>,
     key: Arc<[u8]>,
     place: Option<u64>,
+    /// When it is going to look by itself, for those behind it too.
+    next_look: Moment,
 }
 
 impl Knocks {
@@ -83,7 +84,6 @@ impl Knocks {
                 sweeper,
                 channel,
                 command_timeout,
-                poll_interval,
                 place_lasts: poll_interval * 5 / 2,
                 state: Mutex::default(),
                 closing: Condvar::default(),
@@ -113,9 +113,27 @@ impl Knocks {
             bell: bell.clone(),
             key: hold.key.clone(),
             place: None,
+            next_look: Moment::NEVER,
         };
         self.shared.state.lock().expecting.insert(hold.token.clone(), expecting);
         Expectation { knocks: self, hold }
+    }
+
+    /// Has the thread end.
+    pub(crate) fn stop(&self) {
+        self.shared.state.lock().closing = true;
+        self.shared.closing.notify_all();
+        if let Some(thread) = &*self.thread.lock() {
+            (thread.stop)();
+        }
+    }
+
+    /// Waits for the thread to end, for at most `bound`.
+    pub(crate) fn join(&self, bound: Duration) {
+        let thread = self.thread.lock().take();
+        if let Some(Thread { background, .. }) = thread {
+            background.join_within(bound);
+        }
     }
 
     pub(super) fn are_heard(&self) -> bool {
@@ -123,24 +141,12 @@ impl Knocks {
     }
 
     /// How long a place at the server lasts unless it is asked for again: long enough for one look to fail.
-    pub(super) fn place_lasts(&self) -> Duration {
+    pub(crate) fn place_lasts(&self) -> Duration {
         self.shared.place_lasts
     }
 
     pub(super) fn channel(&self) -> &Channel {
         &self.shared.channel
-    }
-}
-
-impl Drop for Knocks {
-    /// Ends the thread: within one command timeout, or leaves it to end by itself.
-    fn drop(&mut self) {
-        self.shared.state.lock().closing = true;
-        self.shared.closing.notify_all();
-        if let Some(Thread { background, stop }) = self.thread.lock().take() {
-            stop();
-            background.join_within(self.shared.command_timeout);
-        }
     }
 }
 
@@ -227,17 +233,29 @@ impl Expectation<'_> {
         state.note_place(&self.hold.token, place);
     }
 
-    /// Those of this client that wait behind it for the same key, if it is their first: that one speaks to the server for
-    /// all of them.
-    pub(super) fn companions(&self) -> Option<Vec<(Token, u64)>> {
-        let state = self.knocks.shared.state.lock();
-        if state.expecting.get(&self.hold.token)?.place.is_none() {
-            return Some(Vec::new());
+    /// Notes when it is going to look by itself. Should it be gone by then, the next one of this client does.
+    pub(super) fn note_next_look(&self, at: Moment) {
+        let mut state = self.knocks.shared.state.lock();
+        if let Some(expecting) = state.expecting.get_mut(&self.hold.token) {
+            expecting.next_look = at;
         }
-        let mut places = state.places.get(&self.hold.key)?.iter();
-        let (_, first) = places.next()?;
-        let others = places.map(|(place, token)| (token.clone(), *place));
-        (*first == self.hold.token).then(|| others.collect())
+    }
+
+    /// Whether another one of this client has an older place for the same key: the first speaks to the server for all.
+    pub(super) fn is_kept_by_another(&self) -> bool {
+        let state = self.knocks.shared.state.lock();
+        let own = state.expecting.get(&self.hold.token);
+        own.is_some_and(|own| own.place.is_some()) && state.first(&self.hold.key) != Some(&self.hold.token)
+    }
+
+    /// Those of this client for whose places it speaks, with their places: all behind it, if it is the first.
+    pub(super) fn companions(&self) -> Vec<(Token, u64)> {
+        let state = self.knocks.shared.state.lock();
+        if state.first(&self.hold.key) != Some(&self.hold.token) {
+            return Vec::new();
+        }
+        let places = state.places.get(&self.hold.key).into_iter().flatten();
+        places.skip(1).map(|(place, token)| (token.clone(), *place)).collect()
     }
 }
 
@@ -247,13 +265,13 @@ impl Drop for Expectation<'_> {
         let mut state = shared.state.lock();
         let spoke_for_others = state.first(&self.hold.key) == Some(&self.hold.token);
         state.note_place(&self.hold.token, None);
-        state.expecting.remove(&self.hold.token);
+        let gone = state.expecting.remove(&self.hold.token);
         if spoke_for_others
+            && let Some(gone) = gone
             && let Some(next) = state.first(&self.hold.key)
             && let Some(next) = state.expecting.get(next)
         {
-            // It has to do so from now on.
-            next.bell.ring_at(shared.clock.now() + shared.poll_interval);
+            next.bell.ring_at(gone.next_look);
         }
     }
 }

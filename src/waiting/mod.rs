@@ -36,21 +36,12 @@ const SHORTEST_CLAIM: Duration = Duration::from_millis(20);
 const LONGEST_FIRST_CLAIM: Duration = Duration::from_millis(200);
 const ROUND_TRIPS_A_CLAIM: u32 = 4;
 
-/// Why an acquire ended without a grant, and what its attempts may have left behind.
-#[derive(Debug)]
-pub(crate) struct NotGranted {
-    pub(crate) error: Error,
-    pub(crate) doubt: Doubt,
-}
-
 /// A lease that was acquired.
 pub(crate) struct Acquisition {
     pub(crate) lease: Arc<Lease>,
     pub(crate) fencing_token: u64,
     /// Whether another thread has handed it on: it is being renewed already.
     pub(crate) handed_on: bool,
-    /// What the attempts made until then may have left behind.
-    pub(crate) doubt: Doubt,
 }
 
 /// One acquire: everything that it needs to know.
@@ -71,8 +62,10 @@ struct Waiting<'a> {
     watch: Option<&'a Watch>,
     started: Moment,
     deadline: Moment,
+    /// Whether it waits at all.
+    waits: bool,
     line: Option<InLine<'a>>,
-    /// Present once it asked for a place at the server.
+    /// Present once it has asked for a place at the server.
     expectation: Option<Expectation<'a>>,
     place: Option<u64>,
     contact: Contact,
@@ -86,8 +79,6 @@ struct Waiting<'a> {
     knocked: bool,
     /// How often it was, and it came too late.
     missed_claims: u32,
-    /// When to ask the server all the same, although a guard of this process has the key.
-    next_look: Moment,
 }
 
 /// What to do next.
@@ -105,18 +96,16 @@ impl Acquire<'_> {
     /// Threads that wait for the same key stand in a line, unless they keep to their turn at the server; the first one
     /// makes the attempts. All of its attempts carry one token, so one whose answer was lost is simply made again. A
     /// server that cannot be reached, or hangs up again and again, ends the acquire at once; after it has answered, or
-    /// while it is merely silent, failures that pass are ridden out until the deadline. Ends at most one command timeout
-    /// after the deadline, or after the wait was cancelled.
-    pub(crate) fn run(&self) -> Result<Acquisition, NotGranted> {
+    /// while it is merely silent, failures that pass are ridden out until the deadline. Ends at most one command
+    /// timeout after the deadline, or after the wait was cancelled.
+    ///
+    /// Also returns what the attempts may have left behind.
+    pub(crate) fn run(&self) -> (Result<Acquisition, Error>, Doubt) {
         let bell = Arc::new(Bell::default());
         let watch = self.wait.watch(&bell);
         let mut waiting = Waiting::begin(self, bell, watch.as_ref());
         let acquired = waiting.until_acquired();
-        let doubt = waiting.doubt;
-        match acquired {
-            Ok(acquisition) => Ok(Acquisition { doubt, ..acquisition }),
-            Err(error) => Err(NotGranted { error, doubt }),
-        }
+        (acquired, waiting.doubt)
     }
 }
 
@@ -125,9 +114,10 @@ impl<'a> Waiting<'a> {
         let core = acquire.core;
         let started = core.clock.now();
         let deadline = acquire.wait.deadline(started);
-        let in_line = deadline > started && !acquire.terms.fair;
+        let waits = deadline > started;
         Self {
-            line: in_line.then(|| core.gate.enter(&acquire.hold.key, acquire.terms, &bell)),
+            waits,
+            line: (waits && !acquire.terms.fair).then(|| core.gate.enter(&acquire.hold.key, acquire.terms, &bell)),
             acquire,
             bell,
             watch,
@@ -142,7 +132,6 @@ impl<'a> Waiting<'a> {
             round_trip: Duration::ZERO,
             knocked: false,
             missed_claims: 0,
-            next_look: started + core.poll_interval,
         }
     }
 
@@ -154,21 +143,17 @@ impl<'a> Waiting<'a> {
             }
             let standing = match &self.line {
                 Some(line) => line.standing(),
-                None => Standing::First { heard: false },
+                None => Standing::First { answered: false },
             };
             let step = match standing {
                 Standing::Out(outcome) => return taken_out(outcome),
                 Standing::Behind => Step::Wait(Moment::NEVER),
-                Standing::HeldHere { until } if core.clock.now() < self.next_look => {
-                    Step::Wait(until.min(self.next_look))
-                }
-                Standing::HeldHere { .. } => {
-                    self.next_look = core.clock.now() + core.poll_interval;
-                    self.attempt(false)?
-                }
-                Standing::First { heard } => {
-                    self.contact.begun |= heard;
-                    self.attempt(true)?
+                Standing::HeldHere { until } if !self.knocked => Step::Wait(until),
+                // The server has left the key to it: what stood in the way was given back.
+                Standing::HeldHere { .. } => self.attempt()?,
+                Standing::First { answered } => {
+                    self.contact.begun |= answered;
+                    self.attempt()?
                 }
             };
             let look_by = match step {
@@ -186,24 +171,26 @@ impl<'a> Waiting<'a> {
     }
 
     /// Makes one attempt, and takes a place at the server if it fails and that is wanted.
-    fn attempt(&mut self, queue: bool) -> Result<Step, Error> {
+    fn attempt(&mut self) -> Result<Step, Error> {
         let Acquire { core, hold, terms, .. } = *self.acquire;
         if self.line.as_ref().is_some_and(|line| !line.speak()) {
             return Ok(Step::Repeat);
         }
-        // Without anybody who hears the knock, the key would be left to it in vain. One that keeps to its turn needs a
+        // Without anybody who hears the knock, the key would be left to it in vain; but one that keeps to its turn needs a
         // place in any case.
-        let heard = core.knocks.are_heard();
-        let queue = queue && self.deadline > self.started && (heard || terms.fair);
+        let heard = self.waits && core.knocks.are_heard();
+        let queue = heard || self.waits && terms.fair;
         let asked_for_place = self.expectation.is_some();
         if queue && self.expectation.is_none() {
             self.expectation = Some(core.knocks.expect(hold, &self.bell));
         }
-        let companions = self
-            .expectation
-            .as_ref()
-            .and_then(Expectation::companions)
-            .unwrap_or_default();
+        // Asked again now that it is rung should that change.
+        let heard = heard && core.knocks.are_heard();
+        // A knock is not the time to look after others.
+        let companions = match &self.expectation {
+            Some(expectation) if !self.knocked => expectation.companions(),
+            _ => Vec::new(),
+        };
         let place = Place {
             channel: core.knocks.channel(),
             lasts: core.knocks.place_lasts(),
@@ -234,8 +221,8 @@ impl<'a> Waiting<'a> {
         step
     }
 
-    /// What follows from the answer to an attempt that was sent at `sent`. `heard` says whether the waiter has a place now
-    /// where a knock will reach it.
+    /// What follows from the answer to an attempt that was sent at `sent`. `heard` says whether the waiter has a place
+    /// now where a knock will reach it.
     fn consequence(
         &mut self,
         ask: &Ask,
@@ -265,7 +252,7 @@ impl<'a> Waiting<'a> {
                 );
                 let error = Error::Unconfirmed(because(why));
                 if self.contact.hopelessly_late() {
-                    return self.give_up(None, error);
+                    return Err(error);
                 }
                 error
             }
@@ -278,7 +265,7 @@ impl<'a> Waiting<'a> {
                     self.pauses = Pauses::default();
                     return Ok(Step::Wait(self.next_poll(now, ttl)));
                 }
-                if self.deadline > self.started {
+                if self.waits {
                     // Without a thread for it, the waiter looks again and again.
                     let _ = core.knocks.start();
                 }
@@ -288,12 +275,18 @@ impl<'a> Waiting<'a> {
                 self.doubt.add(sent, ask.lease, &failure);
                 match self.contact.consequence_of(&failure) {
                     Consequence::AskAgain if now < self.deadline + core.command_timeout => return Ok(Step::Repeat),
-                    Consequence::GiveUp => return self.give_up(Some(&failure), failure.clone().into()),
+                    Consequence::GiveUp => {
+                        // It is of no use to those behind either, if it has not answered anybody here.
+                        if let Some(line) = &self.line {
+                            line.dissolve(&failure);
+                        }
+                        return Err(failure.into());
+                    }
                     Consequence::AskAgain | Consequence::WaitOn => failure.into(),
                 }
             }
         };
-        if now >= self.deadline && self.deadline == self.started {
+        if !self.waits {
             return Err(error);
         }
         self.last = Some(error);
@@ -312,18 +305,22 @@ impl<'a> Waiting<'a> {
         }
     }
 
-    /// When to look again if no knock is heard: when the key should be free, and every now and then, since others may have
-    /// freed it without a knock. That also keeps its place. Those whose place another one keeps do not look.
+    /// When to look again if no knock is heard: when the key should be free, and every now and then, since others may
+    /// have freed it without a knock. That also keeps its place. Those whose place another one keeps do not look.
     fn next_poll(&self, now: Moment, free_in: Option<Duration>) -> Moment {
-        let kept_by_another = |expectation: &Expectation| expectation.companions().is_none();
-        if self.expectation.as_ref().is_some_and(kept_by_another) {
+        if self.expectation.as_ref().is_some_and(Expectation::is_kept_by_another) {
             return Moment::NEVER;
         }
         let interval = self.acquire.core.poll_interval;
-        now + free_in.map_or(interval, |ttl| interval.min(just_after(ttl)))
+        let next_poll = now + free_in.map_or(interval, |ttl| interval.min(just_after(ttl)));
+        if let Some(expectation) = &self.expectation {
+            expectation.note_next_look(next_poll);
+        }
+        next_poll
     }
 
-    /// How long the key is to be kept for it after a knock; one that keeps to its turn has it kept as long as its place.
+    /// How long the key is to be kept for it after a knock; one that keeps to its turn has it kept as long as its
+    /// place.
     fn claim(&self) -> Option<Duration> {
         let several = self.round_trip * ROUND_TRIPS_A_CLAIM;
         let first = several.clamp(SHORTEST_CLAIM, LONGEST_FIRST_CLAIM);
@@ -339,6 +336,8 @@ impl<'a> Waiting<'a> {
             ..
         } = *self.acquire;
         let lease = Arc::new(Lease::new(hold.clone(), name.clone(), grant, terms, core.clock.clone()));
+        // For those of this client who wait behind it at the server.
+        self.next_poll(core.clock.now(), Some(terms.first_length()));
         match &self.line {
             Some(line) => line.granted(&lease),
             None => core.gate.hold(&lease),
@@ -347,16 +346,7 @@ impl<'a> Waiting<'a> {
             fencing_token: lease.fencing_token(),
             lease,
             handed_on: false,
-            doubt: self.doubt,
         }
-    }
-
-    /// Ends the wait because the server is of no use: neither to those behind, if it has not answered anybody here.
-    fn give_up(&self, failure: Option<&Failure>, error: Error) -> Result<Step, Error> {
-        if let (Some(line), Some(failure)) = (&self.line, failure) {
-            line.give_up(failure);
-        }
-        Err(error)
     }
 
     fn timeout(&mut self, now: Moment) -> Error {
@@ -383,7 +373,6 @@ fn taken_out(outcome: Outcome) -> Result<Acquisition, Error> {
             lease,
             fencing_token,
             handed_on: true,
-            doubt: Doubt::default(),
         }),
         Outcome::Hopeless(failure) => Err(failure.into()),
     }
@@ -497,7 +486,7 @@ mod tests {
         )
     }
 
-    fn take(store: &FakeStore, hold: &Hold, wait: Wait) -> Result<Acquisition, NotGranted> {
+    fn take(store: &FakeStore, hold: &Hold, wait: Wait) -> Result<Taken, Refused> {
         let acquire = Acquire {
             core: &core(store),
             hold,
@@ -512,7 +501,21 @@ mod tests {
             },
             wait: &wait,
         };
-        acquire.run()
+        match acquire.run() {
+            (Ok(Acquisition { lease, .. }), doubt) => Ok(Taken { lease, doubt }),
+            (Err(error), doubt) => Err(Refused { error, doubt }),
+        }
+    }
+
+    struct Taken {
+        lease: Arc<Lease>,
+        doubt: Doubt,
+    }
+
+    #[derive(Debug)]
+    struct Refused {
+        error: Error,
+        doubt: Doubt,
     }
 
     fn elapsed(store: &FakeStore, since: Moment) -> Duration {

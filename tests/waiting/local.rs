@@ -12,7 +12,7 @@ use redlatch::{Lock, LostReason};
 use crate::{
     corner::Corner,
     record::{Grant, grants, turns_meanwhile, watch},
-    support::{SetOnDrop, lost, millis},
+    support::{Proxy, SetOnDrop, lost, millis},
     terms::{MINUTE, NAME, PROMPT, Terms},
     worker::hammer,
 };
@@ -157,4 +157,73 @@ pub fn a_lost_lease_is_not_handed_on(corner: &Corner) {
         });
     }
     corner.wait_until_all_is_gone();
+}
+
+pub fn those_behind_notice_the_end_of_a_lease_that_is_never_released(corner: &Corner) {
+    let client = corner.client();
+    let first = client.timed_lock(NAME, millis(300)).fair(corner.fair);
+    // All guards live on, each past the end of its lease, until everybody has had one.
+    let holder = first.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..THREADS)
+            .map(|_| scope.spawn(|| first.acquire_timeout(PROMPT)))
+            .collect();
+        let guards: Vec<_> = waiters.into_iter().map(|waiter| waiter.join().unwrap()).collect();
+        for guard in guards {
+            assert!(guard.is_ok(), "{guard:?}");
+        }
+    });
+    assert!(!holder.is_held());
+}
+
+pub fn those_behind_notice_that_the_server_has_lost_the_lease(corner: &Corner) {
+    let client = corner.client();
+    let lock = client.lock(NAME).fair(corner.fair).lease(millis(900));
+    let holder = lock.acquire().unwrap();
+    thread::scope(|scope| {
+        let waiters: Vec<_> = (0..THREADS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let guard = lock.acquire_timeout(PROMPT)?;
+                    corner.server.run(&format!("DEL lock:{NAME}"));
+                    Ok::<_, redlatch::Error>(guard)
+                })
+            })
+            .collect();
+        corner.server.run(&format!("DEL lock:{NAME}"));
+        for waiter in waiters {
+            waiter
+                .join()
+                .unwrap()
+                .map(drop)
+                .unwrap_or_else(|error| assert!(matches!(error, redlatch::Error::Lost(_)), "{error:?}"));
+        }
+    });
+    assert!(!holder.is_held());
+}
+
+pub fn an_outage_is_ridden_out_by_those_behind_too(corner: &Corner) {
+    let proxy = Proxy::to(&corner.server);
+    let client = corner
+        .builder()
+        .url(proxy.url())
+        .poll_interval(millis(100))
+        .build()
+        .unwrap();
+    let lock = client.lock(NAME).fair(corner.fair);
+    let holder = lock.acquire().unwrap();
+    let failed = thread::scope(|scope| {
+        let waiters: Vec<_> = (0..THREADS)
+            .map(|_| scope.spawn(|| lock.acquire_timeout(PROMPT).map(drop)))
+            .collect();
+        // Nobody can tell who stands in line within the client, so this waits for longer than it takes.
+        assert!(!holder.wait_lost(millis(500)));
+        proxy.go_down();
+        assert!(!holder.wait_lost(millis(1_500)));
+        proxy.go_up();
+        holder.release().unwrap();
+        let outcomes = waiters.into_iter().map(|waiter| waiter.join().unwrap());
+        outcomes.filter_map(Result::err).collect::<Vec<_>>()
+    });
+    assert!(failed.is_empty(), "{failed:?}");
 }

@@ -65,6 +65,8 @@ fn main() -> ExitCode {
         order::a_guard_in_hand_means_that_its_token_stands_at_the_key
         local::fencing_tokens_rise_from_thread_to_thread
         local::a_lost_lease_is_not_handed_on
+        local::those_behind_notice_the_end_of_a_lease_that_is_never_released
+        local::an_outage_is_ridden_out_by_those_behind_too
         cancel::a_cancelled_wait_ends_at_once_and_leaves_nothing
         cancel::a_wait_that_is_cancelled_around_the_release_leaves_no_lease
         cancel::a_wait_that_times_out_around_the_release_leaves_no_lease
@@ -92,6 +94,7 @@ fn main() -> ExitCode {
     trials! { false:
         prompt::two_thousand_names_are_waited_for_over_one_subscription
         order::a_thread_that_takes_it_again_and_again_passes_nobody_for_long
+        local::those_behind_notice_that_the_server_has_lost_the_lease
         local::a_hand_over_spares_the_server_the_round_trips
         local::without_hand_overs_each_grant_is_a_lease_of_its_own
         local::another_process_gets_its_turn_after_the_hand_overs_that_are_allowed

@@ -187,8 +187,8 @@ impl State {
         self.grants.insert(hold.key.clone(), grant);
     }
 
-    /// Takes the key from whoever has it and leaves it to the first who waits, as a claim. One that is not strict about its
-    /// turn is passed over if nobody hears the knock. The next in line is told when the claim is over.
+    /// Takes the key from whoever has it and leaves it to the first who waits, as a claim. One that is not strict about
+    /// its turn is passed over if nobody hears the knock. The next in line is told when the claim is over.
     fn leave(&mut self, key: &Arc<[u8]>, now: Moment) {
         self.grants.remove(key);
         while let Some((first, next)) = self.queues.get_mut(key).and_then(|queue| queue.call_first(now)) {

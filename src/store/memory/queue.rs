@@ -29,8 +29,8 @@ impl Waiter {
 }
 
 impl Queue {
-    /// Gives `token` the place that it asks for, or keeps it, along with those of its companions; `fresh` is the number of
-    /// a new place, unless a later one was given already.
+    /// Gives `token` the place that it asks for, or keeps it, along with those of its companions; `fresh` is the number
+    /// of a new place, unless a later one was given already.
     pub(super) fn enter(&mut self, token: &Token, place: &Place, fresh: u64, now: Moment) -> u64 {
         let behind_all = self.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
         let number = place

@@ -32,7 +32,15 @@ pub(super) struct RedisListener {
 #[derive(Default)]
 struct Stop {
     stopped: AtomicBool,
-    line: Mutex<Option<HangUp>>,
+    hang_up: Mutex<Option<HangUp>>,
+}
+
+impl Stop {
+    fn hang_up(&self) {
+        if let Some(hang_up) = self.hang_up.lock().take() {
+            hang_up.hang_up();
+        }
+    }
 }
 
 impl RedisListener {
@@ -48,7 +56,7 @@ impl RedisListener {
 
     fn subscribe(&self, deadline: Instant) -> Result<Wire, Failure> {
         let mut wire = self.opener.open(deadline)?;
-        *self.stop.line.lock() = Some(wire.hanger_up());
+        *self.stop.hang_up.lock() = Some(wire.hanger_up());
         // Looked at after the line was left for the stopper: whichever comes last sees the other.
         if self.stop.stopped.load(Ordering::SeqCst) {
             return Err(Failure::Cut(because("it was stopped")));
@@ -62,44 +70,55 @@ impl RedisListener {
             _ => Ok(wire),
         }
     }
+
+    fn hear(&mut self, limit: Duration) -> Result<Option<Knock>, Failure> {
+        let Some(wire) = &mut self.wire else {
+            return Err(Failure::Cut(because("the connection broke")));
+        };
+        match wire.receive(Instant::now() + limit) {
+            Ok(message) => {
+                self.doubtful = false;
+                Ok(knock(&message))
+            }
+            Err(error) if error.is_timeout() && !self.doubtful => {
+                self.doubtful = true;
+                let ping = redis::cmd("PING");
+                wire.send([&ping], Instant::now() + limit).map_err(unanswered)?;
+                Ok(None)
+            }
+            Err(error) => Err(unanswered(error)),
+        }
+    }
+
+    /// After a failure the line is closed for good: a server that believes it to stand would leave keys to those who do
+    /// not hear of it.
+    fn or_hang_up<T>(&mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        if outcome.is_err() {
+            self.wire = None;
+            self.stop.hang_up();
+        }
+        outcome
+    }
 }
 
 impl Listener for RedisListener {
     fn open(&mut self, timeout: Duration) -> Result<(), Failure> {
-        self.wire = Some(self.subscribe(Instant::now() + timeout)?);
+        let subscribed = self.subscribe(Instant::now() + timeout);
+        self.wire = Some(self.or_hang_up(subscribed)?);
         self.doubtful = false;
         Ok(())
     }
 
     fn next(&mut self, limit: Duration) -> Result<Option<Knock>, Failure> {
-        let Some(mut wire) = self.wire.take() else {
-            return Err(Failure::Cut(because("the connection broke")));
-        };
-        let deadline = Instant::now() + limit;
-        let knock = match wire.receive(deadline) {
-            Ok(message) => {
-                self.doubtful = false;
-                knock(&message)
-            }
-            Err(error) if error.is_timeout() && !self.doubtful => {
-                self.doubtful = true;
-                wire.send([&redis::cmd("PING")], Instant::now() + limit)
-                    .map_err(unanswered)?;
-                None
-            }
-            Err(error) => return Err(unanswered(error)),
-        };
-        self.wire = Some(wire);
-        Ok(knock)
+        let heard = self.hear(limit);
+        self.or_hang_up(heard)
     }
 
     fn stopper(&self) -> Box<dyn Fn() + Send + Sync> {
         let stop = self.stop.clone();
         Box::new(move || {
             stop.stopped.store(true, Ordering::SeqCst);
-            if let Some(line) = &*stop.line.lock() {
-                line.hang_up();
-            }
+            stop.hang_up();
         })
     }
 }

@@ -74,8 +74,8 @@ impl Socket {
         })
     }
 
-    /// Whether the peer has neither hung up nor sent anything that was not read yet. If it has, whatever is sent now gets
-    /// no answer, or a wrong one.
+    /// Whether the peer has neither hung up nor sent anything that was not read yet. If it has, whatever is sent now
+    /// gets no answer, or a wrong one.
     pub(super) fn is_quiet(&self) -> bool {
         let mut byte = [0_u8];
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;

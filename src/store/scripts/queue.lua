@@ -51,16 +51,15 @@ local function queue_at(queue, waiters, time)
     return type(heard) == 'number' and heard > 0
   end
 
-  -- Leaves the lock, which was deleted, to the first waiter as a claim: whoever else comes finds it taken. The one behind
+  -- Leaves the lock, which was deleted, to this waiter as a claim: whoever else comes finds it taken. The one behind
   -- is told when the claim is over. A waiter that does not keep to its turn is taken out if nobody hears the knock.
   -- Nothing here can fail for want of memory, since the script has deleted something.
-  function self.serve(lock)
-    local waiter, behind = self.first()
+  function self.serve(lock, waiter, behind)
     while waiter do
       call('SET', lock, self.claim_of(waiter.token), 'PX', waiter.claim)
+      local details = string.format('%.0f %s %s', now + waiter.claim, waiter.fair and 0 or waiter.claim, waiter.channel)
+      call('HSET', waiters, waiter.token, details)
       if self.knock(waiter, lock, 0) or waiter.fair then
-        local details = string.format('%.0f %s %s', now + waiter.claim, waiter.fair and 0 or waiter.claim, waiter.channel)
-        call('HSET', waiters, waiter.token, details)
         behind = behind and self.alive(behind)
         return behind and self.knock(behind, lock, waiter.claim)
       end
@@ -73,12 +72,16 @@ local function queue_at(queue, waiters, time)
   return self
 end
 
--- Takes the lock from its holder and leaves it to those who wait.
-local function give_up(lock, queue, waiters)
-  call('DEL', lock)
-  if call('EXISTS', queue) == 1 then
-    queue_at(queue, waiters, call('TIME')).serve(lock)
+-- Takes the lock from its holder and leaves it to those who wait. Who that is was read before the first write.
+local function hand_over(lock, queue, waiters)
+  if call('EXISTS', queue) == 0 then
+    call('DEL', lock)
+    return
   end
+  local line = queue_at(queue, waiters, call('TIME'))
+  local waiter, behind = line.first()
+  call('DEL', lock)
+  line.serve(lock, waiter, behind)
 end
 
 -- Takes back what a waiter has: its place, and the lock if that was left to it.
@@ -86,7 +89,7 @@ local function withdraw(lock, queue, waiters, token)
   local line = queue_at(queue, waiters, call('TIME'))
   line.take_out(token)
   if call('GET', lock) == line.claim_of(token) then
-    give_up(lock, queue, waiters)
+    hand_over(lock, queue, waiters)
   end
 end
 

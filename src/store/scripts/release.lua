@@ -20,7 +20,7 @@ if not marked and type(holder) ~= 'table' then
   withdraw(lock, KEYS[3], KEYS[4], token)
 end
 if holder == token then
-  give_up(lock, KEYS[3], KEYS[4])
+  hand_over(lock, KEYS[3], KEYS[4])
   if marked then
     leave_mark(KEYS[2], own_mark, ARGV[3])
   end

@@ -13,10 +13,8 @@ if holder ~= ARGV[1] then
 end
 local time = call('TIME')
 local first_token, last_token = next_fencing_tokens(KEYS[5], time, ARGV[6])
-local queue = queue_at(KEYS[3], KEYS[4], time)
-if not first_token or queue.first() then
-  call('DEL', lock)
-  queue.serve(lock)
+if not first_token or call('EXISTS', KEYS[3]) == 1 and queue_at(KEYS[3], KEYS[4], time).first() then
+  hand_over(lock, KEYS[3], KEYS[4])
   leave_mark(KEYS[2], ARGV[2] .. ' ' .. ARGV[1], ARGV[3])
   return 1
 end
