@@ -264,8 +264,8 @@ fn a_missing_permission_to_leave_the_queue_is_named_by_the_grant_and_costs_one_l
 
 #[test]
 fn a_missing_permission_to_call_the_next_is_named_by_the_release_and_costs_one_lease_at_most() {
-    let fixture = Fixture::new();
-    for fair in [false, true] {
+    let costs_one_lease = |fair| {
+        let fixture = Fixture::new();
         for lacking in ["+exists", "+zrange", "+hget", "+hset"] {
             let lock = fixture.client(&all_but(lacking)).lock("x").lease(SHORT);
             let guard = lock.try_acquire().unwrap().expect("free");
@@ -283,7 +283,13 @@ fn a_missing_permission_to_call_the_next_is_named_by_the_release_and_costs_one_l
             guard.extend(MINUTE).unwrap();
             guard.release().unwrap();
         }
-    }
+    };
+    // Leases end one after the other; here two at a time.
+    thread::scope(|scope| {
+        for fair in [false, true] {
+            scope.spawn(move || costs_one_lease(fair));
+        }
+    });
 }
 
 #[test]
