@@ -7,10 +7,14 @@ use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use redis::{Connection, RedisResult, cmd};
-use support::{Fault, FaultHandle, Proxy, Server, SetOnDrop, is_acquire, is_release, is_renew, shared, wait_until};
+use support::{
+    Fault, FaultHandle, Proxy, Server, SetOnDrop, is_acquire, is_registration, is_release, is_renew, is_turn,
+    is_withdraw, load_scripts, shared, wait_until,
+};
 
 /// Longer than anything here takes on a busy machine.
 const SOON: Duration = Duration::from_secs(10);
@@ -333,6 +337,37 @@ fn the_scripts_of_a_real_client_are_told_apart() {
 }
 
 #[test]
+fn the_scripts_of_those_who_wait_are_told_apart() {
+    let server = Server::start();
+    load_scripts(&server);
+    let proxy = Proxy::to(&server);
+    let seen = [is_registration, is_turn, is_withdraw].map(|which| proxy.on(which).watch());
+    let client = redlatch::Client::open(proxy.url()).unwrap();
+    let (lock, other) = (client.lock("x"), client.lock("x").fair(true));
+    let guard = lock.acquire().unwrap();
+    thread::scope(|scope| {
+        let wait = |lock: &redlatch::Lock| {
+            let lock = lock.clone();
+            scope.spawn(move || lock.acquire_timeout(SOON).unwrap().release().unwrap())
+        };
+        let fair = wait(&other);
+        seen[0].wait_seen(1, SOON);
+        guard.release().unwrap();
+        fair.join().unwrap();
+        // Nobody can see who waits in this process only.
+        wait_until("a lease to be asked for again", SOON, || {
+            let guard = lock.acquire().unwrap();
+            let waiting = wait(&lock);
+            thread::sleep(SILENCE);
+            guard.release().unwrap();
+            waiting.join().unwrap();
+            seen[1].seen() > 0
+        });
+    });
+    assert_eq!(server.command_calls("eval"), 0);
+}
+
+#[test]
 fn down_refuses_and_closes_and_up_serves_again() {
     let server = shared();
     let proxy = Proxy::to(&server);
@@ -384,6 +419,27 @@ fn a_black_hole_accepts_everything_and_answers_nothing() {
 
     proxy.black_hole(false);
     set(&mut connect(&proxy), "hole").unwrap();
+}
+
+#[test]
+fn a_muted_subscriber_hears_nothing_and_others_do() {
+    let server = shared();
+    let proxy = Proxy::to(&server);
+    let (mut muted, mut later) = (connect(&proxy), connect(&proxy));
+    let mut muted = muted.as_pubsub();
+    muted.subscribe("mute").unwrap();
+    muted.set_read_timeout(Some(SILENCE)).unwrap();
+    proxy.mute_subscribers();
+    // One that asks is not concerned, however old its connection is.
+    set(&mut later, "mute").unwrap();
+    let mut new = connect(&proxy);
+    let mut new = new.as_pubsub();
+    new.subscribe("mute").unwrap();
+    let publish = cmd("PUBLISH").arg("mute").arg("heard").query(&mut server.connection());
+    assert_eq!(publish, Ok(2));
+    assert_eq!(new.get_message().unwrap().get_payload::<String>().unwrap(), "heard");
+    assert!(muted.get_message().unwrap_err().is_timeout());
+    assert!(muted.unsubscribe("mute").unwrap_err().is_timeout());
 }
 
 #[test]

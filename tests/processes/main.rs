@@ -10,7 +10,7 @@ use std::{process::ExitCode, sync::Arc, thread, time::Instant};
 
 use libtest_mimic::{Arguments, Trial};
 use redlatch::{Client, Lock};
-use support::{SECOND, SLACK, Server, Worker};
+use support::{SECOND, SLACK, Server, Worker, wait_until};
 
 fn main() -> ExitCode {
     if let Some(url) = support::worker_url() {
@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         processes_exclude_one_another_and_see_rising_tokens
         a_forked_child_cannot_touch_its_parents_lock
         a_forked_child_of_a_busy_parent_never_hangs
+        a_fork_beside_a_thread_that_waits_hinders_neither_process
         a_clients_threads_end_with_its_last_handle
     };
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -56,6 +57,11 @@ impl Corner {
 
     fn lock(&self) -> Lock {
         Client::open(self.server.url()).unwrap().lock(self.name)
+    }
+
+    /// With a lease of a minute, of a client whose waiters look by themselves as seldom.
+    fn sleepy_lock(&self, fair: bool) -> Lock {
+        worker::sleepy_lock(&self.server.url(), self.name, fair)
     }
 
     fn holder(&self) -> Option<String> {
@@ -141,6 +147,26 @@ fn a_forked_child_of_a_busy_parent_never_hangs(corner: &Corner) {
         worker.ask(format_args!("fork-busily {} 40", corner.name)),
         "children 40"
     );
+}
+
+fn a_fork_beside_a_thread_that_waits_hinders_neither_process(corner: &Corner) {
+    for fair in [false, true] {
+        let lock = corner.sleepy_lock(fair);
+        let mut worker = corner.worker();
+        let guard = lock.acquire().unwrap();
+        worker.send(format_args!("fork-beside-waiter {} {fair}", corner.name));
+        // A thread of the parent, and one of the child, which has a client of its own.
+        wait_until("both to wait", SECOND * 10, || lock.inspect().unwrap().waiters == 2);
+        // Nobody looks by himself so soon.
+        let released = Instant::now();
+        guard.release().unwrap();
+        assert_eq!(worker.receive(), "served child 0");
+        assert!(released.elapsed() <= SECOND * 10, "{:?}", released.elapsed());
+        assert_eq!(corner.holder(), None);
+        wait_until("nobody to be left", SECOND * 10, || {
+            lock.inspect().unwrap().waiters == 0
+        });
+    }
 }
 
 fn a_clients_threads_end_with_its_last_handle(corner: &Corner) {

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, Error, Guard, Wait};
+use redlatch::{Client, Error, Guard, Lock, Wait};
 
 use crate::support::{SECOND, SetOnDrop, Worker, millis, wait_until};
 
@@ -65,6 +65,7 @@ pub fn run(url: &str) {
             ["fork-busily", name, times] => {
                 format!("children {}", fork_busily(&client, url, name, times.parse().unwrap()))
             }
+            ["fork-beside-waiter", name, fair] => fork_beside_waiter(url, name, fair.parse().unwrap()),
             ["threads", name] => {
                 threads_end(url, name);
                 "ended".into()
@@ -185,6 +186,42 @@ fn fork_busily(client: &Client, url: &str, name: &str, times: u32) -> u32 {
                 in_child(|| inert_in_child(client, url, &shared, guard, name)) == 0
             })
             .count() as u32
+    })
+}
+
+/// A lock of a client of its own that looks by itself once a minute only, with a lease as long.
+pub fn sleepy_lock(url: &str, name: &str, fair: bool) -> Lock {
+    let client = Client::builder().url(url).poll_interval(SECOND * 60).build();
+    client.unwrap().lock(name).lease(SECOND * 60).fair(fair)
+}
+
+/// Forks while a thread waits for the lock; tells what came of its wait, and of the child.
+fn fork_beside_waiter(url: &str, name: &str, fair: bool) -> String {
+    let lock = sleepy_lock(url, name, fair);
+    let pass = |lock: &Lock| lock.acquire_timeout(CHILD).unwrap().release().unwrap();
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| pass(&lock));
+        wait_until("the thread to wait", CHILD, || lock.inspect().unwrap().waiters == 1);
+        let child = in_child(|| {
+            let (inherited, own) = (lock.clone(), sleepy_lock(url, name, fair));
+            assert!(matches!(inherited.acquire(), Err(Error::Forked)));
+            drop(inherited);
+            // Served by wake-ups that the child hears on a line of its own.
+            pass(&own);
+            drop(own);
+            let here = Client::open("memory://fork-beside-waiter")
+                .unwrap()
+                .lock(name)
+                .fair(fair);
+            let guard = here.acquire().unwrap();
+            thread::scope(|scope| {
+                let waiting = scope.spawn(|| pass(&here));
+                guard.release().unwrap();
+                waiting.join().unwrap();
+            });
+        });
+        waiting.join().unwrap();
+        format!("served child {child}")
     })
 }
 

@@ -20,7 +20,10 @@ mod worker;
 pub use errors::{chain, everything_said, lost};
 pub use flag::SetOnDrop;
 pub use long::long_run;
-pub use proxy::{Fault, FaultHandle, Proxy, is_acquire, is_inspect, is_release, is_renew};
+pub use proxy::{
+    Fault, FaultHandle, Proxy, is_acquire, is_inspect, is_registration, is_release, is_renew, is_turn, is_withdraw,
+    load_scripts,
+};
 pub use server::{Server, shared};
 pub use time::{SECOND, SLACK, millis, wait_until};
 pub use worker::{Worker, worker_url};

@@ -15,7 +15,10 @@ use super::server::Server;
 use resp::{read_reply, read_request};
 use rule::{Matches, Rule};
 
-pub use rule::{Fault, FaultHandle, RuleBuilder, is_acquire, is_inspect, is_release, is_renew};
+pub use rule::{
+    Fault, FaultHandle, RuleBuilder, is_acquire, is_inspect, is_registration, is_release, is_renew, is_turn,
+    is_withdraw, load_scripts,
+};
 
 /// How long the server may take to answer a request that had been held.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -51,6 +54,8 @@ struct State {
     next_link: u64,
     /// Links with a lower id are to end.
     closed_below: u64,
+    /// Links with a lower id are silent once they subscribe.
+    muted_below: u64,
     /// The requests that are held back, by link. A link has one at most, since it then waits.
     held: BTreeMap<u64, Held>,
 }
@@ -151,6 +156,13 @@ impl Proxy {
     /// A connection of which a request was swallowed stays silent afterwards.
     pub fn black_hole(&self, on: bool) {
         self.shared.state.lock().black_hole = on;
+    }
+
+    /// From now on swallows what comes from either side of the connections that are open, if they are subscribed to
+    /// something. They stay silent; others, and new ones, are not concerned.
+    pub fn mute_subscribers(&self) {
+        let mut state = self.shared.state.lock();
+        state.muted_below = state.next_link;
     }
 
     /// Closes all connections, drops what is held, and refuses new connections.
@@ -377,13 +389,13 @@ impl<'a> Relay<'a> {
     /// Relays a subscriber's connection, on which the server speaks unasked.
     fn stream(mut self) -> io::Result<()> {
         thread::scope(|scope| {
-            let (shared, client, replies) = (self.shared, self.client, &mut self.replies);
+            let (shared, id, client, replies) = (self.shared, self.id, self.client, &mut self.replies);
             scope.spawn(move || {
-                let _ = pump(shared, replies, client);
+                let _ = pump(shared, id, replies, client);
                 // Wakes the other half from its read.
                 let _ = client.shutdown(Shutdown::Both);
             });
-            let result = stream_requests(self.shared, &mut self.requests, self.server);
+            let result = stream_requests(self.shared, self.id, &mut self.requests, self.server);
             // Wakes the pump from its read.
             let _ = self.server.shutdown(Shutdown::Both);
             let _ = self.client.shutdown(Shutdown::Both);
@@ -393,11 +405,16 @@ impl<'a> Relay<'a> {
 }
 
 /// The requests of a subscriber's connection.
-fn stream_requests(shared: &Shared, requests: &mut BufReader<&TcpStream>, mut server: &TcpStream) -> io::Result<()> {
+fn stream_requests(
+    shared: &Shared,
+    id: u64,
+    requests: &mut BufReader<&TcpStream>,
+    mut server: &TcpStream,
+) -> io::Result<()> {
     loop {
         let request = read_request(requests)?;
         let matches = shared.match_rules(&request.args);
-        if shared.state.lock().black_hole {
+        if shared.state.lock().swallows_of_subscriber(id) {
             continue;
         }
         match matches.fault() {
@@ -416,13 +433,13 @@ fn stream_requests(shared: &Shared, requests: &mut BufReader<&TcpStream>, mut se
 }
 
 /// The messages of a subscriber's connection.
-fn pump(shared: &Shared, from: &mut BufReader<&TcpStream>, mut to: &TcpStream) -> io::Result<()> {
+fn pump(shared: &Shared, id: u64, from: &mut BufReader<&TcpStream>, mut to: &TcpStream) -> io::Result<()> {
     loop {
         let bytes = from.fill_buf()?;
         if bytes.is_empty() {
             return Ok(());
         }
-        if !shared.state.lock().black_hole {
+        if !shared.state.lock().swallows_of_subscriber(id) {
             to.write_all(bytes)?;
         }
         let read = bytes.len();
@@ -448,5 +465,9 @@ impl Shared {
 impl State {
     fn is_closed(&self, link: u64) -> bool {
         link < self.closed_below
+    }
+
+    fn swallows_of_subscriber(&self, link: u64) -> bool {
+        self.black_hole || link < self.muted_below
     }
 }

@@ -1,8 +1,8 @@
 //! What a test has to itself.
 
-use std::time::Duration;
+use std::{thread, time::Duration};
 
-use redlatch::{Client, ClientBuilder, Guard};
+use redlatch::{CancelToken, Client, ClientBuilder, Guard, Wait};
 
 use crate::{
     support::{Server, Worker, wait_until},
@@ -39,6 +39,25 @@ impl Corner {
     /// Takes the lock that the others are to wait for.
     pub fn hold(&self) -> Guard {
         self.terms().acquire(&self.client()).unwrap()
+    }
+
+    /// Has `client` wait for another name until it can be called, as it can from then on.
+    pub fn have_listen(&self, client: &Client) {
+        // Who keeps to no order takes no place before that.
+        let (terms, cancel) = (Terms::new(false).named("another"), CancelToken::new());
+        let taken = terms.acquire(&self.client()).unwrap();
+        thread::scope(|scope| {
+            let wait = Wait::at_most(terms.limit).cancelled_by(&cancel);
+            let lock = terms.lock(client);
+            let waiting = scope.spawn(move || lock.acquire_with(wait).map(drop));
+            wait_until("the client to take a place", PROMPT, || !self.queues().is_empty());
+            cancel.cancel();
+            waiting.join().unwrap().unwrap_err();
+        });
+        taken.release().unwrap();
+        wait_until("that wait to be forgotten", PROMPT, || {
+            self.traces_of_waiting().is_empty()
+        });
     }
 
     /// A process with a client that looks by itself once a minute only.

@@ -10,8 +10,10 @@ mod cancel;
 mod corner;
 mod cost;
 mod crashes;
+mod events;
 mod fallback;
 mod local;
+mod lost;
 mod order;
 mod prompt;
 mod record;
@@ -69,6 +71,17 @@ fn main() -> ExitCode {
         cancel::a_wait_that_is_cancelled_around_the_release_leaves_no_lease
         cancel::a_wait_that_times_out_around_the_release_leaves_no_lease
         cancel::a_wait_of_a_thread_is_cancelled_beside_another_of_its_client
+        lost::a_waiter_whose_request_or_reply_is_lost_is_woken_all_the_same
+        lost::a_release_whose_reply_is_lost_wakes_the_waiter_and_has_succeeded
+        lost::a_place_that_is_taken_after_its_waiter_has_gone_is_given_up
+        lost::a_place_that_nobody_gives_up_is_passed_on_by_the_client_that_is_knocked_for_it
+        lost::a_place_of_a_client_that_has_gone_holds_up_nobody_for_long
+        lost::scripts_may_be_flushed_at_any_point_of_a_wait
+        events::a_flush_during_a_wait_leaves_nobody_waiting
+        events::waiters_are_woken_once_a_server_is_back_without_its_data
+        events::waiters_keep_their_places_when_a_server_is_back_with_its_data
+        events::a_knock_that_is_lost_is_made_up_for_within_a_poll_interval
+        events::a_line_that_has_fallen_silent_is_found_out
         cost::no_key_is_without_a_ttl_under_contention
         cost::nothing_is_left_once_nobody_waits
         cost::nothing_is_published_while_nobody_waits
@@ -89,6 +102,7 @@ fn main() -> ExitCode {
         local::a_hand_over_spares_the_server_the_round_trips
         local::without_hand_overs_each_grant_is_a_lease_of_its_own
         local::another_process_gets_its_turn_after_the_hand_overs_that_are_allowed
+        lost::a_lease_whose_turn_gets_no_reply_goes_to_somebody_who_waits
         local::a_lease_is_handed_over_to_the_same_settings_only
     }
     trials! { true:

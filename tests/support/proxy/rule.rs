@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::super::time::SLACK;
+use super::super::{server::Server, time::SLACK};
 use super::Proxy;
 
 /// What happens to a command.
@@ -277,40 +277,73 @@ impl Matches {
     }
 }
 
+/// A script that knows of waiters.
+macro_rules! with_queue {
+    ($script:literal) => {
+        concat!(
+            include_str!("../../../src/store/scripts/queue.lua"),
+            "\n",
+            include_str!($script)
+        )
+    };
+}
+
+const ACQUIRE: &str = with_queue!("../../../src/store/scripts/acquire.lua");
+const RENEW: &str = include_str!("../../../src/store/scripts/renew.lua");
+const RELEASE: &str = with_queue!("../../../src/store/scripts/release.lua");
+const TURN: &str = with_queue!("../../../src/store/scripts/turn.lua");
+const WITHDRAW: &str = with_queue!("../../../src/store/scripts/withdraw.lua");
+const INSPECT: &str = include_str!("../../../src/store/scripts/inspect.lua");
+
+/// Has `server` know all of redlatch's scripts.
+pub fn load_scripts(server: &Server) {
+    let mut load = redis::pipe();
+    for text in [ACQUIRE, RENEW, RELEASE, TURN, WITHDRAW, INSPECT] {
+        load.cmd("SCRIPT").arg("LOAD").arg(text).ignore();
+    }
+    load.exec(&mut server.connection()).expect("the scripts to be loaded");
+}
+
 /// Whether a command runs redlatch's script for acquiring.
 pub fn is_acquire(args: &[Vec<u8>]) -> bool {
-    const TEXT: &str = concat!(
-        include_str!("../../../src/store/scripts/queue.lua"),
-        "\n",
-        include_str!("../../../src/store/scripts/acquire.lua")
-    );
-    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TEXT));
-    runs(args, TEXT, &DIGEST)
+    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(ACQUIRE));
+    runs(args, ACQUIRE, &DIGEST)
+}
+
+/// Whether a command does so and asks for a place among those who wait.
+pub fn is_registration(args: &[Vec<u8>]) -> bool {
+    // It says at which channel to knock. The keys of helpers begin with a hash tag.
+    is_acquire(args) && args.iter().any(|arg| arg.starts_with(b"redlatch:"))
 }
 
 /// Whether a command runs redlatch's script for renewing and extending.
 pub fn is_renew(args: &[Vec<u8>]) -> bool {
-    const TEXT: &str = include_str!("../../../src/store/scripts/renew.lua");
-    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TEXT));
-    runs(args, TEXT, &DIGEST)
+    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(RENEW));
+    runs(args, RENEW, &DIGEST)
 }
 
-/// Whether a command runs redlatch's script for releasing.
+/// Whether a command runs redlatch's script for releasing, and for cleaning up.
 pub fn is_release(args: &[Vec<u8>]) -> bool {
-    const TEXT: &str = concat!(
-        include_str!("../../../src/store/scripts/queue.lua"),
-        "\n",
-        include_str!("../../../src/store/scripts/release.lua")
-    );
-    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TEXT));
-    runs(args, TEXT, &DIGEST)
+    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(RELEASE));
+    runs(args, RELEASE, &DIGEST)
+}
+
+/// Whether a command runs redlatch's script for releasing unless nobody else waits.
+pub fn is_turn(args: &[Vec<u8>]) -> bool {
+    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TURN));
+    runs(args, TURN, &DIGEST)
+}
+
+/// Whether a command runs redlatch's script for taking back a place among those who wait.
+pub fn is_withdraw(args: &[Vec<u8>]) -> bool {
+    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(WITHDRAW));
+    runs(args, WITHDRAW, &DIGEST)
 }
 
 /// Whether a command runs redlatch's script for looking at a lock.
 pub fn is_inspect(args: &[Vec<u8>]) -> bool {
-    const TEXT: &str = include_str!("../../../src/store/scripts/inspect.lua");
-    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TEXT));
-    runs(args, TEXT, &DIGEST)
+    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(INSPECT));
+    runs(args, INSPECT, &DIGEST)
 }
 
 fn digest(text: &str) -> String {
