@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// How long the key is kept for a waiter that was knocked for: several round trips, and time to wake up on a busy
 /// machine. Twice as long after each time that it came too late, up to the time that its place lasts; so it is
 /// overtaken a few times at most.
-const SHORTEST_CLAIM: Duration = Duration::from_millis(20);
+const SHORTEST_CLAIM: Duration = Duration::from_millis(50);
 const LONGEST_FIRST_CLAIM: Duration = Duration::from_millis(200);
 const ROUND_TRIPS_A_CLAIM: u32 = 4;
 

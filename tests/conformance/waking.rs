@@ -285,8 +285,8 @@ pub fn a_thread_that_takes_it_again_and_again_passes_a_waiter_a_few_times_at_mos
                 passed.push(waiter.join().unwrap().saturating_sub(waiting_at));
             }
         });
-        // A busy machine may make a waiter miss what was kept for it, and as many turns as fit into the time that it does
-        // not run. One that keeps to its turn misses nothing: the turn that is under way may be counted late.
+        // A busy machine may make a waiter miss what was kept for it, and as many turns as fit into the time that it
+        // does not run. One that keeps to its turn misses nothing: the turn that is under way may be counted late.
         let most = if fair { 1 } else { 500 };
         assert!(passed.iter().all(|turns| *turns <= most), "fair: {fair}: {passed:?}");
         let at_once = passed.iter().filter(|turns| **turns <= 2).count();

@@ -10,8 +10,8 @@ use crate::{
     terms::PROMPT,
 };
 
-/// Has a thread for each of `clients` wait for the lock, then lets `event` happen. Returns how long after it, or after the
-/// one before, each was served.
+/// Has a thread for each of `clients` wait for the lock, then lets `event` happen. Returns how long after it, or after
+/// the one before, each was served.
 fn served_after(corner: &Corner, clients: &[&Client], event: impl FnOnce()) -> Vec<std::time::Duration> {
     let terms = corner.terms();
     let (sender, served) = mpsc::channel();

@@ -1,5 +1,5 @@
-//! Requests and replies that are lost, late, or run late, while somebody waits. What is said of requests here is true of
-//! the client that stands behind the proxy; the others have a straight line to the server.
+//! Requests and replies that are lost, late, or run late, while somebody waits. What is said of requests here is true
+//! of the client that stands behind the proxy; the others have a straight line to the server.
 
 use std::{
     sync::{
@@ -140,8 +140,8 @@ pub fn a_lease_whose_turn_gets_no_reply_goes_to_somebody_who_waits(corner: &Corn
                     let start = Instant::now();
                     match guard.release() {
                         Ok(()) => {}
-                        // Somebody who has had it since then may have covered what the turn has left. As a rule the first
-                        // to have it still has.
+                        // Somebody who has had it since then may have covered what the turn has left. As a rule the
+                        // first to have it still has.
                         Err(Error::Unconfirmed(_)) if others_wait => {}
                         Err(error) => panic!("{fault:?}: {error:?}"),
                     }

@@ -67,8 +67,9 @@ pub fn a_thread_that_takes_it_again_and_again_passes_nobody_for_long(corner: &Co
     let grants = grants(&corner.server, NAME);
     let passed = turns_meanwhile(&samples, &grants, "waiter", "hot");
     assert!(passed.len() > 20, "hardly anybody was seen waiting: {passed:?}");
-    // A turn or two in most cases; a busy machine may make a waiter miss what was kept for it.
-    assert!(passed.iter().all(|turns| *turns <= 50), "{passed:?}");
+    // A turn or two in most cases. A busy machine may keep a waiter from coming for what was left to it; until it does,
+    // the others go on.
+    assert!(passed.iter().all(|turns| *turns <= 500), "{passed:?}");
     let at_once = passed.iter().filter(|turns| **turns <= 2).count();
     assert!(at_once * 2 > passed.len(), "{passed:?}");
 }

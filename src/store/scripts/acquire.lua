@@ -40,28 +40,29 @@ else
   local queue = queue_at(KEYS[3], KEYS[4], time)
   local place = tonumber(ARGV[6])
 
-  local function enter_as(name, at)
-    call('ZADD', KEYS[3], string.format('%.0f', at), name)
-    call('HSET', KEYS[4], name, string.format('%.0f ', queue.now + ARGV[8]) .. ARGV[9] .. ' ' .. ARGV[7])
-  end
+  local details = string.format('%.0f ', queue.now + (ARGV[8] or 0)) .. (ARGV[9] or '') .. ' ' .. (ARGV[7] or '')
   local function outlast(key)
     if call('PTTL', key) < tonumber(ARGV[8]) then
       call('PEXPIRE', key, ARGV[8])
     end
   end
-  -- Takes the caller's place, or keeps it, along with those of its companions.
+  -- Takes the caller's place, or keeps it, along with those of its companions. Whether the keys may be given a TTL at all
+  -- is found out before the first write.
   local function enter()
     local own = place or 0
     if own == 0 then
       local youngest = call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2] or 0
       own = call('ZSCORE', KEYS[3], token) or math.max(time[1] * 1000000 + time[2], youngest + 1)
     end
-    enter_as(token, own)
-    for at = 10, #ARGV, 2 do
-      enter_as(ARGV[at], ARGV[at + 1])
-    end
-    outlast(KEYS[3])
     outlast(KEYS[4])
+    call('HSET', KEYS[4], token, details)
+    outlast(KEYS[4])
+    call('ZADD', KEYS[3], string.format('%.0f', own), token)
+    outlast(KEYS[3])
+    for at = 10, #ARGV, 2 do
+      call('HSET', KEYS[4], ARGV[at], details)
+      call('ZADD', KEYS[3], ARGV[at + 1], ARGV[at])
+    end
     return tonumber(own)
   end
   -- Whoever has to have it first, if that is not the caller.
