@@ -283,6 +283,22 @@ impl Expectation<'_> {
             turns.spoken_for = shared.clock.now();
         }
     }
+
+    /// Takes back the places of those companions who have ended their wait by now: they were kept, or taken anew, maybe
+    /// after their own clean-up.
+    pub(super) fn let_go_of_the_departed(&self, companions: &[(Token, u64)]) {
+        let shared = &self.knocks.shared;
+        for (token, _) in companions {
+            if shared.state.lock().expecting.contains_key(token) {
+                continue;
+            }
+            let hold = Hold {
+                key: self.hold.key.clone(),
+                token: token.clone(),
+            };
+            shared.sweeper.pass_on(&hold, shared.place_lasts);
+        }
+    }
 }
 
 impl Drop for Expectation<'_> {

@@ -226,6 +226,9 @@ impl<'a> Waiting<'a> {
         {
             expectation.note_spoken_for();
         }
+        if let Some(expectation) = &self.expectation {
+            expectation.let_go_of_the_departed(&companions);
+        }
         let step = self.consequence(&ask, sent, answer, queue && heard);
         if let Some(line) = &self.line
             && !matches!(step, Ok(Step::Granted(_)))
