@@ -1,11 +1,10 @@
 //! Threads that can be waited for with a bound.
 
-use std::{
-    convert::Infallible,
-    io,
-    sync::mpsc,
+use std::{convert::Infallible, io, time::Duration};
+
+use crate::sync::{
+    mpsc,
     thread::{self, JoinHandle},
-    time::Duration,
 };
 
 /// A named thread of redlatch's own.

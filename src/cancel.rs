@@ -3,16 +3,16 @@
 use std::{
     fmt,
     panic::{RefUnwindSafe, UnwindSafe},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
 };
 
 use crate::{
     fork::ProcessBound,
     interrupt::Interrupt,
-    sync::Mutex,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering},
+    },
     waiting::{Bell, Ring},
 };
 

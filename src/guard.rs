@@ -12,6 +12,7 @@ use crate::{
     client::Core,
     fork::ProcessBound,
     lease::{Grant, Lease, Report, Terms, check_length, forget},
+    mistakes::{Mistake, makes},
     store::{Failure, Found, Hold, Spent, Turn, because},
     waiting::{Acquire, Acquisition, Pass},
 };
@@ -222,13 +223,13 @@ impl Held {
     /// Ends the grant within `budget`: hands the lease on to a thread of this process that waits, or gives it back.
     fn release(&self, budget: Duration) -> Result<(), Error> {
         match self.core.gate.pass(&self.lease) {
-            Pass::On(callback) => {
+            Pass::On(callback) if !makes(Mistake::ReleasesWhatItHandedOn) => {
                 self.core.keeper.unwatch(self.report.as_ref());
                 forget(callback);
                 Ok(())
             }
             Pass::Ask => self.give_back(budget, true),
-            Pass::No => self.give_back(budget, false),
+            Pass::No | Pass::On(_) => self.give_back(budget, false),
         }
     }
 
@@ -236,6 +237,9 @@ impl Held {
     /// keep the key for another lease if nobody else waits.
     fn give_back(&self, budget: Duration, keep: bool) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
+        if makes(Mistake::WakesBeforeTheRelease) {
+            core.gate.leave(lease);
+        }
         let held_so_far = lease.finish();
         core.keeper.let_go(lease);
         core.keeper.unwatch(self.report.as_ref());

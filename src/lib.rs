@@ -89,10 +89,13 @@ mod error;
 mod fork;
 mod guard;
 mod inspection;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod interrupt;
 mod keys;
 mod lease;
 mod lock;
+mod mistakes;
 mod store;
 mod sync;
 mod wait;

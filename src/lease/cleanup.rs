@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::{
     clock::Moment,
+    mistakes::{Mistake, makes},
     store::{Chore, Failure, Hold},
 };
 
@@ -86,7 +87,7 @@ impl Cleanup {
 
     pub(super) fn chore(&self) -> Chore {
         let hold = self.hold.clone();
-        if self.place_only {
+        if self.place_only && !makes(Mistake::PassesOnByForce) {
             Chore::Withdraw(hold)
         } else {
             Chore::Evict(hold)

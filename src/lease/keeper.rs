@@ -16,6 +16,7 @@ use crate::{
     Error,
     background::Background,
     clock::{Clock, Moment},
+    mistakes::{Mistake, makes},
     store::{Chore, Failure, Found, Hold, Store, Upkeep},
     sync::{Condvar, Mutex},
 };
@@ -153,6 +154,7 @@ impl Keeper {
     /// Stops renewing the lease.
     pub(crate) fn let_go(&self, lease: &Lease) {
         let renewal = lease.state.lock().renewal.take();
+        let renewal = renewal.filter(|_| !makes(Mistake::RenewsAfterRelease));
         if let Some(id) = renewal {
             self.shared.agenda.lock().schedule.remove(id);
         }
@@ -172,6 +174,12 @@ impl Keeper {
 
     pub(crate) fn sweeper(&self) -> &Sweeper {
         &self.sweeper
+    }
+
+    /// Whether the thread sleeps, so that no batch is on its way.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn sleeps(&self) -> bool {
+        self.shared.agenda.lock().asleep_until.is_some()
     }
 
     /// Tells the lease's callback of its loss, if it was lost and nobody told it yet.

@@ -23,6 +23,7 @@ use crate::{
     clock::{Clock, Moment},
     error::Source,
     lease::schedule::Id,
+    mistakes::{Mistake, makes},
     store::{Failure, Hold},
     sync::{Condvar, Mutex},
     waiting::{Bell, Ring},
@@ -225,7 +226,8 @@ impl Lease {
     pub(crate) fn hand_on(&self, to: &Terms) -> Succession {
         let mut state = self.state.lock();
         let as_granted = !state.exhausted && state.longest_asked <= self.terms.length;
-        if !self.terms.may_be_handed_on(to) || !as_granted || self.phase(&state) != Phase::Held {
+        let held = self.phase(&state) == Phase::Held || makes(Mistake::HandsOnALostLease);
+        if !self.terms.may_be_handed_on(to) || !as_granted || !held {
             return Succession::None;
         }
         let now = self.clock.now();
@@ -344,7 +346,7 @@ impl Lease {
     /// Wakes those who wait for the end.
     fn tell_end(&self, state: &mut State) {
         self.ended.notify_all();
-        if let Some(heir) = state.heir.take() {
+        if let Some(heir) = state.heir.take().filter(|_| !makes(Mistake::LosesInSilence)) {
             heir.ring(Ring::News);
         }
     }
@@ -353,7 +355,7 @@ impl Lease {
     pub(crate) fn finish(&self) -> Result<(), Lost> {
         let mut state = self.state.lock();
         let phase = self.phase(&state);
-        if phase == Phase::Held {
+        if phase == Phase::Held && !makes(Mistake::RenewsAfterRelease) {
             state.phase = Phase::Released;
         }
         self.ended.notify_all();

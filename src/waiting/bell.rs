@@ -2,6 +2,7 @@
 
 use crate::{
     clock::{Clock, Moment},
+    mistakes::{Mistake, makes},
     sync::{Condvar, Mutex},
 };
 
@@ -61,6 +62,10 @@ impl Bell {
                 return None;
             } else {
                 let wake = state.alarm.map_or(end, |alarm| alarm.min(end));
+                if makes(Mistake::SleepsAfterALook) {
+                    drop(state);
+                    state = self.state.lock();
+                }
                 state = self.changed.wait_for(state, clock.block_for(now.until(wake)));
             }
         }

@@ -12,6 +12,7 @@ use crate::{
     background::Background,
     clock::{Clock, Moment},
     lease::Sweeper,
+    mistakes::{Mistake, makes},
     store::{Channel, Hold, Knock, Listener, Store, Token},
     sync::{Condvar, Mutex},
 };
@@ -102,7 +103,7 @@ impl Knocks {
     }
 
     /// Starts to listen, unless it does already. It takes some time until knocks are heard.
-    pub(super) fn start(&self) -> Result<(), Error> {
+    pub(crate) fn start(&self) -> Result<(), Error> {
         let mut thread = self.thread.lock();
         if thread.is_none() {
             let listener = self.shared.store.listener(&self.shared.channel);
@@ -145,7 +146,14 @@ impl Knocks {
         }
     }
 
-    pub(super) fn are_heard(&self) -> bool {
+    /// Whether nobody expects a knock.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.shared.state.lock();
+        state.expecting.is_empty() && state.turns.is_empty()
+    }
+
+    pub(crate) fn are_heard(&self) -> bool {
         self.shared.state.lock().listening
     }
 
@@ -199,7 +207,7 @@ impl Shared {
     fn note_listening(&self, listening: bool) {
         let mut state = self.state.lock();
         state.listening = listening;
-        for expecting in state.expecting.values() {
+        for expecting in state.expecting.values().filter(|_| !makes(Mistake::ListensInSilence)) {
             expecting.bell.ring(Ring::News);
         }
     }
@@ -207,6 +215,7 @@ impl Shared {
     fn deliver(&self, Knock { hold, after }: Knock) {
         let state = self.state.lock();
         match state.expecting.get(&hold.token) {
+            Some(_) if makes(Mistake::DropsAKnock) => {}
             Some(expecting) if after.is_zero() => expecting.bell.ring(Ring::Knock),
             Some(expecting) => expecting
                 .bell
@@ -222,7 +231,7 @@ impl Shared {
 
     fn closes_within(&self, pause: Duration) -> bool {
         let mut state = self.state.lock();
-        if !state.closing {
+        if !state.closing || makes(Mistake::SleepsThroughTheEnd) {
             state = self.closing.wait_for(state, pause);
         }
         state.closing
@@ -283,6 +292,24 @@ impl Expectation<'_> {
             turns.spoken_for = shared.clock.now();
         }
     }
+
+    /// Takes back the places of those companions who have ended their wait by now: they were kept, or taken anew, maybe
+    /// after their own clean-up.
+    pub(super) fn let_go_of_the_departed(&self, companions: &[(Token, u64)]) {
+        let shared = &self.knocks.shared;
+        let departed: Vec<&Token> = {
+            let state = shared.state.lock();
+            let tokens = companions.iter().map(|(token, _)| token);
+            tokens.filter(|token| !state.expecting.contains_key(*token)).collect()
+        };
+        for token in departed {
+            let hold = Hold {
+                key: self.hold.key.clone(),
+                token: token.clone(),
+            };
+            shared.sweeper.pass_on(&hold, shared.place_lasts);
+        }
+    }
 }
 
 impl Drop for Expectation<'_> {
@@ -332,5 +359,81 @@ impl State {
         if turns.places.is_empty() {
             self.turns.remove(&expecting.key);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::{
+        client::Core,
+        keys::Keyspace,
+        store::{Ask, Place, fake::FakeStore},
+    };
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn core(store: &FakeStore) -> Core {
+        Core::new(
+            Arc::new(store.clone()),
+            store.clock.clone(),
+            Keyspace::default(),
+            SECOND,
+            SECOND,
+        )
+    }
+
+    #[test]
+    fn the_place_of_one_that_left_while_another_spoke_for_it_is_taken_back() {
+        let store = FakeStore::new();
+        store.taken_by_another("x", SECOND * 60);
+        let core = core(&store);
+        core.keeper
+            .start(&crate::lease::Terms {
+                length: SECOND,
+                renewed: true,
+                max_hold: Duration::MAX,
+                handoffs: 0,
+                fair: true,
+                on_lost: None,
+            })
+            .unwrap();
+        let holds = [(); 2].map(|()| Hold::new(b"x"[..].into()));
+        let bell = Arc::new(Bell::default());
+        let [first, second] = [&holds[0], &holds[1]].map(|hold| core.knocks.expect(hold, &bell));
+        first.note_place(Some(1));
+        second.note_place(Some(2));
+        store.clock.advance(SECOND);
+        let companions = first.companions();
+        assert_eq!(companions, [(holds[1].token.clone(), 2)]);
+        drop(second);
+        let place = Place {
+            channel: core.knocks.channel(),
+            lasts: SECOND * 60,
+            claim: None,
+            number: Some(1),
+            companions: &companions,
+        };
+        let ask = Ask {
+            hold: &holds[0],
+            lease: SECOND,
+            fencing_tokens: 1,
+            fair: true,
+            place: Some(&place),
+            asked_for_place: true,
+            interrupt: None,
+        };
+        core.store.acquire(&ask, SECOND).unwrap();
+        let waiting = || core.store.inspect(b"x", SECOND).unwrap().waiters;
+        assert_eq!(waiting(), 2);
+        first.let_go_of_the_departed(&companions);
+        let start = std::time::Instant::now();
+        while waiting() == 2 {
+            assert!(start.elapsed() < SECOND * 10);
+            thread::yield_now();
+        }
+        assert_eq!(waiting(), 1);
     }
 }

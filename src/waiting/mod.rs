@@ -21,6 +21,7 @@ use crate::{
     client::Core,
     clock::Moment,
     lease::{Doubt, Grant, Lease, Terms, valid_until},
+    mistakes::{Mistake, makes},
     store::{Acquired, Ask, Failure, Hold, Place, because},
 };
 
@@ -186,7 +187,7 @@ impl<'a> Waiting<'a> {
         // The first time it may well be free.
         let queue = self.waits && (heard || terms.fair || self.contact.begun);
         let asked_for_place = self.expectation.is_some();
-        if queue && self.expectation.is_none() {
+        if queue && self.expectation.is_none() && !makes(Mistake::ExpectsAfterAsking) {
             self.expectation = Some(core.knocks.expect(hold, &self.bell));
         }
         // Asked again now that it is rung should that change.
@@ -225,6 +226,13 @@ impl<'a> Waiting<'a> {
             (&answer, &self.expectation, companions.is_empty())
         {
             expectation.note_spoken_for();
+        }
+        if let Some(expectation) = &self.expectation {
+            expectation.let_go_of_the_departed(&companions);
+        }
+        if queue && makes(Mistake::ExpectsAfterAsking) {
+            self.expectation
+                .get_or_insert_with(|| core.knocks.expect(hold, &self.bell));
         }
         let step = self.consequence(&ask, sent, answer, queue && heard);
         if let Some(line) = &self.line
@@ -382,8 +390,8 @@ impl<'a> Waiting<'a> {
     /// Ends the wait, unless another thread has just had something for it.
     fn leave(&self, error: Error) -> Result<Acquisition, Error> {
         match self.line.as_ref().and_then(InLine::leave) {
-            Some(outcome) => taken_out(outcome),
-            None => Err(error),
+            Some(outcome) if !makes(Mistake::LosesAHandOver) => taken_out(outcome),
+            _ => Err(error),
         }
     }
 }

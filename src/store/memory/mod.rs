@@ -90,6 +90,13 @@ impl MemoryStore {
         }
     }
 
+    /// Whether nothing is held, left to anybody, or waited for.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn is_empty(&self) -> bool {
+        let state = self.state.lock();
+        state.grants.is_empty() && state.queues.is_empty()
+    }
+
     /// The store that all clients of `url` in this process share, for as long as one of them exists.
     pub(crate) fn shared(url: &str, clock: Arc<dyn Clock>) -> Self {
         let mut stores = Registry::of_this_process().stores.lock();

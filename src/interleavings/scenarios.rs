@@ -1,0 +1,360 @@
+//! What the threads do.
+
+use std::{sync::Arc, time::Duration};
+
+use shuttle::rand::{Rng, thread_rng};
+
+use super::{
+    finds, holds,
+    recorder::{Event, What},
+    world::{LEASE, POLL_INTERVAL, World},
+};
+use crate::{
+    CancelToken, Client, Error, Lock, LostReason, Wait,
+    sync::{
+        Mutex,
+        interleaved::time,
+        mpsc,
+        thread::{self, JoinHandle},
+    },
+};
+
+/// A wait so short that it is over before anything else is due.
+const SHORT: Duration = Duration::from_millis(1);
+
+/// Starts a thread that takes the lock once for each of `waits`.
+fn taker(world: &Arc<World>, lock: Lock, waits: impl IntoIterator<Item = Wait> + Send + 'static) -> JoinHandle<()> {
+    let world = world.clone();
+    thread::spawn(move || {
+        for wait in waits {
+            world.take(&lock, wait);
+        }
+    })
+}
+
+fn join(threads: impl IntoIterator<Item = JoinHandle<()>>) {
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+fn often() -> [Wait; 2] {
+    [Wait::forever(), Wait::forever()]
+}
+
+fn chance(of: f64) -> bool {
+    thread_rng().gen_bool(of)
+}
+
+/// The threads of one client hand the lock on to each other, and never ask for what one of them has.
+fn threads_of_one_client() {
+    let world = World::new();
+    let client = world.listening_client();
+    join([0; 3].map(|_| taker(&world, world.lock(&client), often())));
+    if world.events().iter().any(|event| matches!(event.what, What::Busy(_))) {
+        world.complain("a client asked for what it had");
+    }
+    world.close([client]);
+    world.ends_clean();
+}
+
+/// Those of two clients wake each other.
+fn threads_of_two_clients() {
+    let world = World::new();
+    let clients = [world.listening_client(), world.listening_client()];
+    let locks = [&clients[0], &clients[0], &clients[1]].map(|client| world.lock(client));
+    join(locks.map(|lock| taker(&world, lock, often())));
+    world.close(clients);
+    world.ends_clean();
+}
+
+/// Each of these keeps to its turn, also before its client hears knocks.
+fn fair_ones() {
+    let world = World::new();
+    let clients = [world.client(), world.client()];
+    let locks = [&clients[0], &clients[0], &clients[1]].map(|client| world.lock(client).fair(true));
+    join(locks.map(|lock| taker(&world, lock, often())));
+    world.close(clients);
+    world.check_turns();
+    world.ends_clean();
+}
+
+/// One in a while does not keep to its turn.
+fn fair_and_unfair_ones() {
+    let world = World::new();
+    let clients = [world.listening_client(), world.listening_client()];
+    let locks = [&clients[0], &clients[0], &clients[1]].map(|client| world.lock(client).fair(chance(0.7)));
+    join(locks.map(|lock| taker(&world, lock, often())));
+    world.close(clients);
+    world.ends_clean();
+}
+
+/// Some waits are cancelled, some end by themselves, just as the lock is handed on or knocked for.
+fn waits_that_end() {
+    let world = World::new();
+    let clients = [world.listening_client(), world.listening_client()];
+    some_waits_end(&world, &clients, false);
+    world.close(clients);
+    world.ends_clean();
+}
+
+/// The same among those that keep to their turn, where one speaks to the server for others.
+fn fair_waits_that_end() {
+    let world = World::new();
+    let clients = [world.client(), world.client()];
+    some_waits_end(&world, &clients, true);
+    world.close(clients);
+    world.check_turns();
+    world.ends_clean();
+}
+
+fn some_waits_end(world: &Arc<World>, clients: &[Client; 2], fair: bool) {
+    let stop = CancelToken::new();
+    let takers = [0, 0, 0, 1, 1].map(|client: usize| {
+        let wait = match thread_rng().gen_range(0..6) {
+            0..2 => Wait::forever(),
+            2..4 => Wait::forever().cancelled_by(&stop),
+            4 => Wait::at_most(SHORT),
+            _ => Wait::none(),
+        };
+        taker(world, world.lock(&clients[client]).fair(fair), [wait])
+    });
+    let canceller = thread::spawn(move || stop.cancel());
+    thread::yield_now();
+    time::pass(SHORT);
+    join(takers);
+    join([canceller]);
+}
+
+/// One keeps the places of others at the server just as one of these ends its wait, and its client goes soon after.
+fn places_kept_for_others() {
+    let world = World::new();
+    let (going, staying) = (world.client(), world.client());
+    let stop = CancelToken::new();
+    let guard = world.enter(world.lock(&staying).fair(true).acquire().unwrap());
+    let takers = [
+        taker(&world, world.lock(&going).fair(true), [Wait::forever()]),
+        taker(
+            &world,
+            world.lock(&going).fair(true),
+            [Wait::forever().cancelled_by(&stop)],
+        ),
+        taker(&world, world.lock(&staying).fair(true), [Wait::forever()]),
+    ];
+    drop(going);
+    let placed = |event: &&Event| matches!(event.what, What::Busy(Some(_)));
+    while world.events().iter().filter(placed).count() < 4 {
+        thread::yield_now();
+    }
+    let canceller = thread::spawn(move || stop.cancel());
+    time::pass(POLL_INTERVAL);
+    world.release(world.leave(guard));
+    join(takers);
+    join([canceller]);
+    world.close([staying]);
+    world.check_turns();
+    world.ends_clean();
+}
+
+/// All of it while time passes.
+fn everything() {
+    let world = World::with_losses();
+    let clients = [world.client(), world.client()];
+    let moving = world.start_time();
+    let stop = CancelToken::new();
+    let fair = chance(0.3);
+    let takers = [0, 0, 0, 1, 1].map(|client: usize| {
+        let lock = world
+            .lock(&clients[client])
+            .fair(fair || chance(0.1))
+            .handoffs(thread_rng().gen_range(0..3));
+        let waits = [0; 2].map(|_| match thread_rng().gen_range(0..4) {
+            0 => Wait::forever(),
+            1 => Wait::forever().cancelled_by(&stop),
+            2 => Wait::at_most(POLL_INTERVAL * thread_rng().gen_range(0..4)),
+            _ => Wait::at_most(SHORT),
+        });
+        taker(&world, lock, waits)
+    });
+    let canceller = thread::spawn(move || stop.cancel());
+    join(takers);
+    join([canceller]);
+    world.stop_time(moving);
+    world.close(clients);
+    world.ends();
+}
+
+/// One lock is held for so long that it is renewed, while others wait; once nobody holds it, nobody renews it.
+fn renewals() {
+    let world = World::with_losses();
+    let clients = [world.listening_client(), world.listening_client()];
+    let moving = world.start_time();
+    let threads = [&clients[0], &clients[0], &clients[1]].map(|client| {
+        let (world, lock) = (world.clone(), world.lock(client));
+        thread::spawn(move || {
+            let guard = world.enter(lock.acquire().unwrap());
+            if chance(0.7) {
+                guard.wait_lost(LEASE / 2);
+            }
+            world.release(world.leave(guard));
+        })
+    });
+    join(threads);
+    world.stop_time(moving);
+    let wait_for_keepers = || {
+        for client in &clients {
+            while !client.core().unwrap().keeper.sleeps() {
+                thread::yield_now();
+            }
+        }
+    };
+    wait_for_keepers();
+    let before = world.events().len();
+    for _ in 0..10 {
+        time::pass(LEASE / 5);
+        wait_for_keepers();
+    }
+    if world.events()[before..]
+        .iter()
+        .any(|event| matches!(event.what, What::Renewed(_)))
+    {
+        world.complain("a lease was renewed that nobody holds");
+    }
+    world.close(clients);
+    world.ends();
+}
+
+/// The key is deleted under a holder while others wait. It is told; and once it knows, it hands nothing on.
+fn losses() {
+    let world = World::with_losses();
+    let clients = [world.listening_client(), world.listening_client()];
+    let told = Arc::new(Mutex::new(0));
+    let count = told.clone();
+    let (taken, until_taken) = mpsc::channel();
+    let holder = loser(
+        &world,
+        world.lock(&clients[0]),
+        move || *count.lock() += 1,
+        chance(0.5).then_some(until_taken),
+    );
+    let locks = [&clients[0], &clients[0], &clients[1]].map(|client| world.lock(client));
+    join(locks.map(|lock| taker(&world, lock, [Wait::forever()])));
+    drop(taken);
+    join([holder]);
+    world.close(clients);
+    if *told.lock() != 1 {
+        world.complain("the loss was not told once");
+    }
+    world.ends_clean();
+}
+
+/// Starts a thread that takes the lock, loses it, and notices; it may keep its guard for longer.
+fn loser(
+    world: &Arc<World>,
+    lock: Lock,
+    told: impl Fn() + Send + Sync + 'static,
+    until: Option<mpsc::Receiver<()>>,
+) -> JoinHandle<()> {
+    let lock = lock.on_lost(move |lost| {
+        if matches!(lost.reason, LostReason::Deleted | LostReason::Taken) {
+            told();
+        }
+    });
+    let world = world.clone();
+    thread::spawn(move || {
+        let guard = lock.acquire().unwrap();
+        drop(lock);
+        world.evict(&guard);
+        if !matches!(guard.extend(LEASE), Err(Error::Lost(_))) {
+            world.complain("an extension did not notice the loss");
+        }
+        world.lost(&guard);
+        if let Some(until) = until {
+            let _ = until.recv();
+        }
+        if chance(0.5) {
+            drop(guard);
+        } else if !matches!(guard.release(), Err(Error::Lost(_))) {
+            world.complain("a release did not tell of the loss");
+        }
+    })
+}
+
+/// A client goes with the last of its handles: on the thread of a waiter, of a holder or of a callback, with clean-ups still
+/// to be done, while another one waits.
+fn clients_that_go() {
+    let world = World::with_losses();
+    let (going, staying) = (world.listening_client(), world.listening_client());
+    let stop = CancelToken::new();
+    let by_callback = chance(0.3);
+    let mut threads = vec![
+        taker(&world, world.lock(&staying), [Wait::forever()]),
+        taker(&world, world.lock(&going), [Wait::forever().cancelled_by(&stop)]),
+        taker(&world, world.lock(&going), [Wait::forever()]),
+    ];
+    threads.push({
+        let kept = by_callback.then(|| going.clone());
+        let told = move || {
+            let _ = &kept;
+        };
+        loser(&world, world.lock(&going), told, None)
+    });
+    drop(going);
+    stop.cancel();
+    join(threads);
+    world.close([staying]);
+    if by_callback {
+        // The other client may be going still.
+        world.ends();
+    } else {
+        world.ends_clean();
+    }
+}
+
+macro_rules! tests {
+    ($($scenario:ident: $($mistake:ident => $complaint:literal),*;)*) => {
+        mod without_mistakes {
+            $(#[test]
+            fn $scenario() {
+                super::holds(super::$scenario);
+            })*
+        }
+
+        #[allow(non_snake_case)]
+        mod with_the_mistake {
+            use crate::mistakes::Mistake;
+
+            $($(#[test]
+            fn $mistake() {
+                super::finds(Mistake::$mistake, super::$scenario, $complaint);
+            })*)*
+        }
+    };
+}
+
+tests! {
+    threads_of_one_client:
+        SleepsAfterALook => "deadlock",
+        WakesBeforeTheRelease => "a client asked for what it had";
+    threads_of_two_clients:
+        DropsAKnock => "deadlock",
+        ExpectsAfterAsking => "deadlock",
+        ReleasesWhatItHandedOn => "it was lost when it was acquired",
+        SleepsThroughTheEnd => "deadlock";
+    fair_ones:
+        ListensInSilence => "deadlock",
+        PassesOnByForce => "a release failed: lost the lease";
+    fair_and_unfair_ones: ;
+    waits_that_end:
+        LeavesInSilence => "deadlock",
+        LosesAHandOver => "something is left in the gate";
+    fair_waits_that_end: ;
+    places_kept_for_others: ;
+    everything: ;
+    renewals:
+        RenewsAfterRelease => "a lease was renewed that nobody holds";
+    losses:
+        LosesInSilence => "deadlock",
+        HandsOnALostLease => "what was lost was handed on";
+    clients_that_go: ;
+}
