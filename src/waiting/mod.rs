@@ -3,6 +3,7 @@
 mod bell;
 mod gate;
 mod knocks;
+mod registration;
 
 use std::{sync::Arc, time::Duration};
 
@@ -13,7 +14,7 @@ pub(crate) use self::{
 };
 use self::{
     gate::{InLine, Outcome, Standing},
-    knocks::Expectation,
+    registration::{Registration, Request},
 };
 use crate::{
     Error, Wait,
@@ -22,20 +23,13 @@ use crate::{
     clock::Moment,
     lease::{Doubt, Grant, Lease, Terms, valid_until},
     mistakes::{Mistake, makes},
-    store::{Acquired, Ask, Failure, Hold, Place, because},
+    store::{Acquired, Ask, Failure, Hold, because},
 };
 
 /// The first pause between two attempts while knocks are not heard; each is half as long again as the one before, up to
 /// the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
-
-/// How long the key is kept for a waiter that was knocked for: several round trips, and time to wake up on a busy
-/// machine. Twice as long after each time that it came too late, up to the time that its place lasts; so it is
-/// overtaken a few times at most.
-const SHORTEST_CLAIM: Duration = Duration::from_millis(50);
-const LONGEST_FIRST_CLAIM: Duration = Duration::from_millis(200);
-const ROUND_TRIPS_A_CLAIM: u32 = 4;
 
 /// A lease that was acquired.
 pub(crate) struct Acquisition {
@@ -66,22 +60,14 @@ struct Waiting<'a> {
     /// Whether it waits at all.
     waits: bool,
     line: Option<InLine<'a>>,
-    /// Present once it has asked for a place at the server.
-    expectation: Option<Expectation<'a>>,
-    place: Option<u64>,
+    registration: Registration<'a>,
     contact: Contact,
     doubt: Doubt,
     pauses: Pauses,
     /// The last failure.
     last: Option<Error>,
-    /// How long the last answer took.
-    round_trip: Duration,
     /// Whether the key was left to it.
     knocked: bool,
-    /// How often it was, and it came too late.
-    missed_claims: u32,
-    /// When to look by itself, if it has a place.
-    next_poll: Moment,
 }
 
 /// What to do next.
@@ -121,21 +107,17 @@ impl<'a> Waiting<'a> {
         Self {
             waits,
             line: (waits && !acquire.terms.fair).then(|| core.gate.enter(&acquire.hold.key, acquire.terms, &bell)),
+            registration: Registration::new(core, acquire.hold, acquire.terms.fair, &bell, started),
             acquire,
             bell,
             watch,
             started,
             deadline,
-            expectation: None,
-            place: None,
             contact: Contact::default(),
             doubt: Doubt::default(),
             pauses: Pauses::default(),
             last: None,
-            round_trip: Duration::ZERO,
             knocked: false,
-            missed_claims: 0,
-            next_poll: started,
         }
     }
 
@@ -152,12 +134,15 @@ impl<'a> Waiting<'a> {
             let step = match standing {
                 Standing::Out(outcome) => return taken_out(outcome),
                 Standing::Behind => Step::Wait(Moment::NEVER),
-                Standing::HeldHere { until } => match self.place {
-                    // Its place at the server has to be kept; and after a knock, what stood in the way was given back.
-                    Some(_) if self.knocked || core.clock.now() >= self.next_poll => self.attempt()?,
-                    Some(_) => Step::Wait(until.min(self.next_poll)),
-                    None => Step::Wait(until),
-                },
+                Standing::HeldHere { until } => {
+                    let keep_by = self.registration.keep_by();
+                    // After a knock, what stood in the way was given back.
+                    if self.knocked || core.clock.now() >= keep_by {
+                        self.attempt()?
+                    } else {
+                        Step::Wait(until.min(keep_by))
+                    }
+                }
                 Standing::First { answered } => {
                     self.contact.begun |= answered;
                     self.attempt()?
@@ -183,62 +168,31 @@ impl<'a> Waiting<'a> {
         if self.line.as_ref().is_some_and(|line| !line.speak()) {
             return Ok(Step::Repeat);
         }
-        let heard = self.waits && core.knocks.are_heard();
-        // The first time it may well be free.
-        let queue = self.waits && (heard || terms.fair || self.contact.begun);
-        let asked_for_place = self.expectation.is_some();
-        if queue && self.expectation.is_none() && !makes(Mistake::ExpectsAfterAsking) {
-            self.expectation = Some(core.knocks.expect(hold, &self.bell));
-        }
-        // Asked again now that it is rung should that change.
-        let heard = heard && core.knocks.are_heard();
-        let companions = match &self.expectation {
-            // After a knock it is in a hurry.
-            Some(expectation) if !self.knocked => expectation.companions(),
-            _ => Vec::new(),
+        let request = if self.waits {
+            self.registration.request(self.contact.begun, self.knocked)
+        } else {
+            Request::default()
         };
-        let place = Place {
-            channel: core.knocks.channel(),
-            lasts: if heard || terms.fair {
-                core.knocks.place_lasts()
-            } else {
-                LONGEST_PAUSE * 5
-            },
-            claim: self.claim(heard),
-            number: self.place,
-            companions: &companions,
-        };
+        let place = self.registration.place(&request);
         let ask = Ask {
             hold,
             lease: terms.first_length(),
             fencing_tokens: core.gate.fencing_tokens(&hold.key, terms),
             fair: terms.fair,
-            place: queue.then_some(&place),
-            asked_for_place,
+            place: request.asks.then_some(&place),
+            asked_for_place: request.asked_before,
             interrupt: self.watch.map(Watch::interrupt),
         };
         let sent = core.clock.now();
-        let timeout = core
-            .command_timeout
-            .min(sent.until(self.deadline + core.command_timeout));
-        let answer = core.store.acquire(&ask, timeout);
-        if let (Ok(Acquired::Busy { .. }), Some(expectation), false) =
-            (&answer, &self.expectation, companions.is_empty())
-        {
-            expectation.note_spoken_for();
-        }
-        if let Some(expectation) = &self.expectation {
-            expectation.let_go_of_the_departed(&companions);
-        }
-        if queue && makes(Mistake::ExpectsAfterAsking) {
-            self.expectation
-                .get_or_insert_with(|| core.knocks.expect(hold, &self.bell));
-        }
-        let step = self.consequence(&ask, sent, answer, queue && heard);
+        let end = self.deadline + core.command_timeout;
+        let answer = core.store.acquire(&ask, core.command_timeout.min(sent.until(end)));
+        let busy = matches!(answer, Ok(Acquired::Busy { .. }));
+        self.registration.note_request(&request, busy);
+        let step = self.consequence(&ask, sent, answer, request.heard);
         if let Some(line) = &self.line
             && !matches!(step, Ok(Step::Granted(_)))
         {
-            line.spoken(self.contact.begun, queue);
+            line.spoken(self.contact.begun, request.asks);
         }
         step
     }
@@ -280,20 +234,21 @@ impl<'a> Waiting<'a> {
             }
             Ok(Acquired::Busy { ttl, place }) => {
                 self.contact.heard();
-                self.round_trip = sent.until(now);
-                self.missed_claims += u32::from(self.knocked);
-                self.note_place(place);
-                if self.waits && !heard {
-                    // Without a thread for it, the waiter looks again and again.
-                    let _ = core.knocks.start();
+                self.registration.note_busy(place, sent.until(now), self.knocked);
+                if place.is_some() {
+                    self.doubt.add_leftover();
                 }
                 let interval = if heard {
                     self.pauses = Pauses::default();
                     core.poll_interval
                 } else {
-                    self.pauses.next(None)
+                    if self.waits {
+                        // Without a thread for it, the waiter looks again and again.
+                        let _ = core.knocks.start();
+                    }
+                    self.pauses.next()
                 };
-                return Ok(Step::Wait(self.next_poll(now, interval, ttl)));
+                return Ok(Step::Wait(self.registration.look_after(interval, ttl, now)));
             }
             Err(failure) => {
                 self.doubt.add(sent, ask.lease, &failure);
@@ -314,42 +269,7 @@ impl<'a> Waiting<'a> {
             return Err(error);
         }
         self.last = Some(error);
-        let pause = self.pauses.next(None);
-        Ok(Step::Wait(self.next_poll(now, pause, None)))
-    }
-
-    fn note_place(&mut self, place: Option<u64>) {
-        if place.is_some() {
-            self.place = place;
-            self.doubt.add_leftover();
-        }
-        if let Some(expectation) = &self.expectation
-            && self.acquire.terms.fair
-        {
-            expectation.note_place(self.place);
-        }
-    }
-
-    /// When to look again if no knock is heard: when the key should be free, and every now and then, since others may
-    /// have freed it without a knock. That also keeps its place. Those whose place another one keeps do not look.
-    fn next_poll(&mut self, now: Moment, interval: Duration, free_in: Option<Duration>) -> Moment {
-        let next_poll = now + free_in.map_or(interval, |ttl| interval.min(just_after(ttl)));
-        if let Some(expectation) = &self.expectation {
-            expectation.note_next_look(next_poll);
-            if expectation.is_kept_by_another() {
-                return Moment::NEVER;
-            }
-        }
-        self.next_poll = next_poll;
-        next_poll
-    }
-
-    /// How long the key is to be kept for it after a knock; `None` is as long as its place lasts: for one that keeps to
-    /// its turn, and for one that hears no knock but looks all the time.
-    fn claim(&self, heard: bool) -> Option<Duration> {
-        let several = self.round_trip * ROUND_TRIPS_A_CLAIM;
-        let first = several.clamp(SHORTEST_CLAIM, LONGEST_FIRST_CLAIM);
-        (heard && !self.acquire.terms.fair).then(|| first * 2_u32.saturating_pow(self.missed_claims.min(10)))
+        Ok(Step::Wait(self.registration.look_after(self.pauses.next(), None, now)))
     }
 
     fn granted(&mut self, grant: &Grant) -> Acquisition {
@@ -361,13 +281,8 @@ impl<'a> Waiting<'a> {
             ..
         } = *self.acquire;
         let lease = Arc::new(Lease::new(hold.clone(), name.clone(), grant, terms, core.clock.clone()));
-        // For those of this client who wait behind it at the server: if nobody has called it, it may be that nobody
-        // will call them.
-        if let Some(expectation) = &self.expectation {
-            let now = core.clock.now();
-            let lapse = core.poll_interval.min(just_after(terms.first_length()));
-            expectation.note_next_look(if self.knocked { now + lapse } else { now });
-        }
+        self.registration
+            .note_granted(terms.first_length(), self.knocked, core.clock.now());
         match &self.line {
             Some(line) => line.granted(&lease),
             None => core.gate.hold(&lease),
@@ -406,11 +321,6 @@ fn taken_out(outcome: Outcome) -> Result<Acquisition, Error> {
         }),
         Outcome::Hopeless(failure) => Err(failure.into()),
     }
-}
-
-/// When what has so much time to live has gone: a server tells whole milliseconds, rounded up or down as it likes.
-fn just_after(ttl: Duration) -> Duration {
-    ttl + Duration::from_millis(1)
 }
 
 /// What was heard of the server in one acquire, and so what a failure of an attempt means for it.
@@ -477,13 +387,10 @@ impl Default for Pauses {
 }
 
 impl Pauses {
-    fn next(&mut self, free_in: Option<Duration>) -> Duration {
+    fn next(&mut self) -> Duration {
         let pause = self.0.mul_f64(0.5 + 0.5 * fastrand::f64());
         self.0 = (self.0 * 3 / 2).min(LONGEST_PAUSE);
-        match free_in {
-            Some(ttl) => pause.min(just_after(ttl)),
-            None => pause,
-        }
+        pause
     }
 }
 
@@ -731,9 +638,9 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_to_their_limit_differ_and_end_with_the_holders_lease() {
+    fn pauses_grow_to_their_limit_and_differ() {
         let mut pauses = Pauses::default();
-        let taken: Vec<_> = (0..50).map(|_| pauses.next(None)).collect();
+        let taken: Vec<_> = (0..50).map(|_| pauses.next()).collect();
         assert!(taken[0] <= FIRST_PAUSE);
         assert!(
             taken[20..]
@@ -741,6 +648,5 @@ mod tests {
                 .all(|pause| *pause >= LONGEST_PAUSE / 2 && *pause <= LONGEST_PAUSE)
         );
         assert!(taken[20..].iter().any(|pause| *pause != taken[20]));
-        assert!(pauses.next(Some(Duration::ZERO)) <= Duration::from_millis(1));
     }
 }
