@@ -43,14 +43,23 @@ impl Corner {
 
     /// Has `client` wait for another name until it can be called, as it can from then on.
     pub fn have_listen(&self, client: &Client) {
-        // Who keeps to no order takes no place before that.
         let (terms, cancel) = (Terms::new(false).named("another"), CancelToken::new());
         let taken = terms.acquire(&self.client()).unwrap();
         thread::scope(|scope| {
             let wait = Wait::at_most(terms.limit).cancelled_by(&cancel);
             let lock = terms.lock(client);
             let waiting = scope.spawn(move || lock.acquire_with(wait).map(drop));
-            wait_until("the client to take a place", PROMPT, || !self.queues().is_empty());
+            // Before that it is given no time to come for the lock, since it looks all the time.
+            wait_until("the client to be given time", PROMPT, || {
+                let waiters: Vec<String> = redis::cmd("HVALS")
+                    .arg("{lock:another}:redlatch:waiters:lock:another")
+                    .query(&mut self.server.connection())
+                    .unwrap();
+                let claim = |waiter: &String| waiter.split(' ').nth(1).map(str::to_owned);
+                waiters
+                    .iter()
+                    .any(|waiter| claim(waiter).is_some_and(|claim| claim != "0"))
+            });
             cancel.cancel();
             waiting.join().unwrap().unwrap_err();
         });
