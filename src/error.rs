@@ -43,7 +43,7 @@ pub enum Error {
 
     /// The server did not confirm the request in time, so its outcome is unknown. What it may have left behind is
     /// cleaned up in the background, and ends with the lease in any case; a mere look leaves nothing behind.
-    #[error("could not confirm the outcome because no usable answer came in time")]
+    #[error("could not confirm the outcome because the server gave no usable answer")]
     Unconfirmed(#[source] Source),
 
     /// The lock's key holds a value that no lock can be (not a string), or its fencing counter's key one that no

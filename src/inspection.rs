@@ -12,12 +12,16 @@ pub struct Inspection {
     /// Those who hold it, of redlatch or not: none or one for a lock.
     pub holders: Vec<Holder>,
     /// The fencing token that was drawn last: the holder's, or one that was drawn with it for those to whom the lock
-    /// may be [handed on](crate::Lock::handoffs). `None` when free, and if redlatch has not granted it in the last two
-    /// days.
+    /// may be [handed on](crate::Lock::handoffs). `None` when nobody holds it, or if redlatch has not granted it in the
+    /// last two days.
     pub fencing_token: Option<u64>,
-    /// How many wait for it: threads with [`fair`](crate::Lock::fair), otherwise processes, since the threads of one
-    /// process stand behind each other there. Those who look now and then and do not listen are not among them.
+    /// How many wait for it, as far as the server knows: threads with [`fair`](crate::Lock::fair), otherwise clients,
+    /// whose threads stand behind each other within them. One that was killed counts for two and a half [poll
+    /// intervals](crate::ClientBuilder::poll_interval) more. Those of other libraries are not among them.
     pub waiters: usize,
+    /// Whether it was left to a waiter that was woken and has not come for it yet: nobody holds it, and nobody else can
+    /// have it.
+    pub reserved: bool,
 }
 
 /// One hold, as it stands on the server.
@@ -41,11 +45,12 @@ pub enum Expiry {
 }
 
 impl Inspection {
-    pub(crate) fn free(waiters: usize) -> Self {
+    pub(crate) fn not_held(reserved: bool, waiters: usize) -> Self {
         Self {
             holders: Vec::new(),
             fencing_token: None,
             waiters,
+            reserved,
         }
     }
 
@@ -54,12 +59,13 @@ impl Inspection {
             holders: vec![holder],
             fencing_token,
             waiters,
+            reserved: false,
         }
     }
 
-    /// Tells whether nobody holds it.
+    /// Tells whether nobody holds it and it is not reserved.
     pub fn is_free(&self) -> bool {
-        self.holders.is_empty()
+        self.holders.is_empty() && !self.reserved
     }
 }
 
@@ -77,12 +83,18 @@ impl fmt::Display for Inspection {
         if self.is_free() {
             f.write_str("free")?;
         }
+        if self.reserved {
+            f.write_str("reserved for a waiter")?;
+        }
         for (nth, holder) in self.holders.iter().enumerate() {
             write!(f, "{}{holder}", if nth == 0 { "held by " } else { " and " })?;
         }
-        match self.fencing_token {
-            Some(token) => write!(f, "; last fencing token {token}"),
-            None => Ok(()),
+        if let Some(token) = self.fencing_token {
+            write!(f, "; last fencing token {token}")?;
+        }
+        match self.waiters {
+            0 => Ok(()),
+            waiters => write!(f, "; {waiters} waiting"),
         }
     }
 }

@@ -93,13 +93,13 @@ impl Lock {
         self
     }
 
-    /// Sets how often in a row the lock may be handed on to another thread of this client that waits for it with the
-    /// same settings, before another client gets it. That takes no round trip. 0 is never. Defaults to 64.
+    /// Sets how often in a row the lock may be handed on to another thread of this client that waits for it, without a
+    /// round trip; then the server is asked, and another client gets it if one waits. 0 is never. Defaults to 64.
     ///
     /// Each hand-over is a grant of its own: [`fencing_token`](Guard::fencing_token) rises, while
-    /// [`token`](Guard::token) stays the same. However many there may be, after 20 ms the server is asked whether another
-    /// client waits. Only renewed locks that are not [`fair`](Self::fair) are handed on, and none that was extended or
-    /// lost.
+    /// [`token`](Guard::token) stays the same. However many there may be, after 20 ms the server is asked. Only renewed
+    /// locks that are not [`fair`](Self::fair) are handed on, to those who wait for them with equal settings (but for
+    /// the callback, which is each grant's own), and none that was extended or lost.
     pub fn handoffs(mut self, handoffs: u32) -> Self {
         self.terms.handoffs = handoffs;
         self
@@ -272,7 +272,7 @@ impl Lock {
             // Whatever is found there: it is not, or no longer, the holder that was seen.
             core.ask(core.command_timeout * 2, |timeout, _| core.store.evict(&hold, timeout))?;
         }
-        Ok(!seen.is_free())
+        Ok(!seen.holders.is_empty())
     }
 }
 

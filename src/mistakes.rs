@@ -1,5 +1,5 @@
-//! Mistakes that the code could make, for the check by interleaving (`src/interleavings`): it makes them on purpose, one at
-//! a time, to show that it finds them. Anywhere else nobody makes any.
+//! Mistakes that the code could make, for the check by interleaving (`src/interleavings`): it makes them on purpose,
+//! one at a time, to show that it finds them. Anywhere else nobody makes any.
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Mistake {

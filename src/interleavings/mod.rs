@@ -1,5 +1,5 @@
-//! The check by randomised interleaving: gate, guard, keeper and the thread that hears knocks, over the memory store, on
-//! shuttle's primitives (`sync::interleaved`) and a clock that moves when the check says so.
+//! The check by randomised interleaving: gate, guard, keeper and the thread that hears knocks, over the memory store,
+//! on shuttle's primitives (`sync::interleaved`) and a clock that moves when the check says so.
 //!
 //! Each scenario runs many times, each time with another interleaving. It fails when something is not as the
 //! [world] expects it, or when no thread can go on: a wake-up that was lost is never made up for, since time stands
@@ -7,8 +7,8 @@
 //! must fail.
 //!
 //! Run with `RUSTFLAGS="--cfg shuttle" cargo test --lib interleavings`, as scripts/test does. The other tests do not
-//! run in such a build. An execution that fails is told with its schedule, for `shuttle::replay`; but tokens and hash maps
-//! are not shuttle's, so it may go otherwise when it is replayed.
+//! run in such a build. An execution that fails is told with its schedule, for `shuttle::replay`; but tokens and hash
+//! maps are not shuttle's, so it may go otherwise when it is replayed.
 
 mod recorder;
 mod scenarios;
@@ -77,8 +77,8 @@ fn finds(mistake: Mistake, scenario: fn(), complaint: &str) {
     println!("{mistake:?} is found in interleaving {count}: {found}");
 }
 
-/// Runs the scenario in one batch of interleavings: with every other one by chance alone, or as PCT does it, which keeps to
-/// an order of the threads for longer.
+/// Runs the scenario in one batch of interleavings: with every other one by chance alone, or as PCT does it, which
+/// keeps to an order of the threads for longer.
 fn run(batch: usize, scenario: impl Fn() + Send + Sync + 'static) {
     let seed = batch as u64;
     if batch.is_multiple_of(2) {

@@ -280,8 +280,8 @@ fn loser(
     })
 }
 
-/// A client goes with the last of its handles: on the thread of a waiter, of a holder or of a callback, with clean-ups still
-/// to be done, while another one waits.
+/// A client goes with the last of its handles: on the thread of a waiter, of a holder or of a callback, with clean-ups
+/// still to be done, while another one waits.
 fn clients_that_go() {
     let world = World::with_losses();
     let (going, staying) = (world.listening_client(), world.listening_client());

@@ -118,8 +118,8 @@ impl World {
         self.lost.lock().unwrap().push(guard.token().to_owned());
     }
 
-    /// Notes that something is not as it should be. Told at the end: a thread that panics in the middle would take others
-    /// with it.
+    /// Notes that something is not as it should be. Told at the end: a thread that panics in the middle would take
+    /// others with it.
     pub(super) fn complain(&self, complaint: impl Into<String>) {
         self.complaints.lock().unwrap().push(complaint.into());
     }
@@ -182,7 +182,8 @@ impl World {
         }
     }
 
-    /// Starts a thread that lets time pass, from the end of one wait to that of another, until it is [stopped](Self::stop).
+    /// Starts a thread that lets time pass, from the end of one wait to that of another, until it is
+    /// [stopped](Self::stop).
     pub(super) fn start_time(self: &Arc<Self>) -> JoinHandle<()> {
         let world = self.clone();
         thread::spawn(move || {

@@ -1,8 +1,8 @@
-//! The primitives of the check by interleaving: shuttle's, which runs the threads of a program one at a time and decides
-//! by chance at each step which one goes on. When none can, that is a deadlock, and the check fails.
+//! The primitives of the check by interleaving: shuttle's, which runs the threads of a program one at a time and
+//! decides by chance at each step which one goes on. When none can, that is a deadlock, and the check fails.
 //!
-//! Time stands still until the check lets it [pass](time::pass): so a wake-up that was lost is not made up for by the end
-//! of a wait.
+//! Time stands still until the check lets it [pass](time::pass): so a wake-up that was lost is not made up for by the
+//! end of a wait.
 
 use std::{
     ops::{Deref, DerefMut},

@@ -69,8 +69,8 @@ impl<'a> Registration<'a> {
     /// What the next attempt is to say. One in a `hurry`, since the key was left to it, does not look after others.
     pub(super) fn request(&mut self, looked_before: bool, hurry: bool) -> Request {
         let knocks = &self.core.knocks;
-        // Without anybody who hears a knock a place is good for little, and the first time the key may well be free. But
-        // one that keeps to its turn needs a place in any case.
+        // Without anybody who hears a knock a place is good for little, and the first time the key may well be free.
+        // But one that keeps to its turn needs a place in any case.
         let asks = knocks.are_heard() || self.fair || looked_before;
         let asked_before = self.expectation.is_some();
         if asks && !asked_before && !makes(Mistake::ExpectsAfterAsking) {
@@ -153,8 +153,8 @@ impl<'a> Registration<'a> {
         }
     }
 
-    /// When to look again if no knock is heard: when the key should be free, and after an `interval`, since others may have
-    /// freed it without a knock. That also keeps the place. Those whose place another one keeps do not look.
+    /// When to look again if no knock is heard: when the key should be free, and after an `interval`, since others may
+    /// have freed it without a knock. That also keeps the place. Those whose place another one keeps do not look.
     pub(super) fn look_after(&mut self, interval: Duration, free_in: Option<Duration>, now: Moment) -> Moment {
         self.next_look = now + free_in.map_or(interval, |ttl| interval.min(just_after(ttl)));
         if let Some(expectation) = &self.expectation {

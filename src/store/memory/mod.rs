@@ -331,8 +331,10 @@ impl Store for MemoryStore {
             );
             Inspection::held(holder, Some(grant.fencing_token), waiters)
         };
-        let grant = state.grants.get(key).filter(|grant| grant.ends > now && !grant.claim);
-        Ok(grant.map_or_else(|| Inspection::free(waiters), held))
+        match state.grants.get(key).filter(|grant| grant.ends > now) {
+            Some(grant) if !grant.claim => Ok(held(grant)),
+            other => Ok(Inspection::not_held(other.is_some(), waiters)),
+        }
     }
 
     fn listener(&self, channel: &Channel) -> Box<dyn Listener> {

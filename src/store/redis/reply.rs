@@ -71,9 +71,11 @@ pub(super) fn inspection(reply: Value, key: &[u8]) -> Result<Inspection, Failure
     }
     let (token, ttl, counter, waiters): (Option<Vec<u8>>, i64, Option<Vec<u8>>, usize) = parsed(reply)?;
     // Left to a waiter that was knocked for.
-    let held = token.filter(|token| !token.starts_with(b"redlatch:claim:"));
-    let Some(token) = held else {
-        return Ok(Inspection::free(waiters));
+    let reserved = token
+        .as_ref()
+        .is_some_and(|token| token.starts_with(b"redlatch:claim:"));
+    let Some(token) = token.filter(|_| !reserved) else {
+        return Ok(Inspection::not_held(reserved, waiters));
     };
     let expiry = u64::try_from(ttl).map_or(Expiry::Never, |ttl| Expiry::In(Duration::from_millis(ttl)));
     // What stands there may be no counter; an acquire would say so.
