@@ -33,19 +33,23 @@ impl Queue {
     /// of a new place, unless a later one was given already.
     pub(super) fn enter(&mut self, token: &Token, place: &Place, fresh: u64, now: Moment) -> u64 {
         let behind_all = self.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
-        let number = place
-            .number
-            .or_else(|| self.place_of(token))
-            .unwrap_or_else(|| fresh.max(behind_all));
+        let known = self.place_of(token);
+        let number = place.number.or(known).unwrap_or_else(|| fresh.max(behind_all));
         let own = [(token.clone(), number)];
-        for (token, number) in own.iter().chain(place.companions) {
+        // If its place is still there, those of its companions have not lapsed either: one that is not there has gone.
+        let companions = place
+            .companions
+            .iter()
+            .filter(|(token, _)| known.is_none() || self.place_of(token).is_some());
+        let kept: Vec<_> = own.iter().chain(companions).cloned().collect();
+        for (token, number) in kept {
             let waiter = Waiter {
-                token: token.clone(),
+                token,
                 channel: place.channel.clone(),
                 lives_until: now + place.lasts,
                 claim: place.claim,
             };
-            self.waiters.insert(*number, waiter);
+            self.waiters.insert(number, waiter);
         }
         number
     }

@@ -49,10 +49,11 @@ else
   -- Takes the caller's place, or keeps it, along with those of its companions. Whether the keys may be given a TTL at all
   -- is found out before the first write.
   local function enter()
+    local known = call('ZSCORE', KEYS[3], token)
     local own = place or 0
     if own == 0 then
       local youngest = call('ZRANGE', KEYS[3], -1, -1, 'WITHSCORES')[2] or 0
-      own = call('ZSCORE', KEYS[3], token) or math.max(time[1] * 1000000 + time[2], youngest + 1)
+      own = known or math.max(time[1] * 1000000 + time[2], youngest + 1)
     end
     outlast(KEYS[4])
     call('HSET', KEYS[4], token, details)
@@ -60,8 +61,11 @@ else
     call('ZADD', KEYS[3], string.format('%.0f', own), token)
     outlast(KEYS[3])
     for at = 10, #ARGV, 2 do
-      call('HSET', KEYS[4], ARGV[at], details)
-      call('ZADD', KEYS[3], ARGV[at + 1], ARGV[at])
+      -- If the caller's place is still there, theirs have not lapsed either: one that is not there has gone.
+      if not known or call('ZSCORE', KEYS[3], ARGV[at]) then
+        call('HSET', KEYS[4], ARGV[at], details)
+        call('ZADD', KEYS[3], ARGV[at + 1], ARGV[at])
+      end
     end
     return tonumber(own)
   end
