@@ -10,6 +10,7 @@ use std::{
 use crate::{
     Error, Lost, LostReason, Wait,
     client::Core,
+    clock::Moment,
     fork::ProcessBound,
     lease::{Grant, Lease, Report, Terms, check_length, forget},
     mistakes::{Mistake, makes},
@@ -259,6 +260,7 @@ impl Held {
 
     fn ask_to_release(&self, budget: Duration, keep: bool) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
+        let end = core.clock.now() + budget;
         let spent = Spent {
             hold: &lease.hold,
             fencing_token: self.fencing_token,
@@ -275,42 +277,52 @@ impl Held {
                 core.store.release(&spent, repeated, timeout).map(Turn::Left)
             }
         });
-        let unanswered = answer.is_err();
-        if unanswered || lease.doubt.may_still_run(core.clock.now()) && !matches!(answer, Ok(Turn::Kept { .. })) {
+        if let Ok(Turn::Kept { fencing_token }) = answer {
+            let grant = Grant {
+                fencing_tokens: fencing_token..fencing_token + u64::from(fencing_tokens),
+                sent,
+                doubt: lease.doubt,
+            };
+            return self.follow_on(&grant, end);
+        }
+        self.clean_up_after(lease, answer.is_err());
+        self.outcome(answer.map(|turn| match turn {
+            Turn::Left(found) => found,
+            Turn::Kept { .. } => Found::Ours,
+        }))
+    }
+
+    /// Takes away what the release of `lease` may have left behind, in the background.
+    fn clean_up_after(&self, lease: &Lease, unanswered: bool) {
+        let core = &self.core;
+        if unanswered || lease.doubt.may_still_run(core.clock.now()) {
             core.keeper
                 .sweeper()
                 .clean_up(&lease.hold, lease.doubt, lease.longest_asked());
         }
-        match answer {
-            Ok(Turn::Kept { fencing_token }) => {
-                self.follow_on(&Grant {
-                    fencing_tokens: fencing_token..fencing_token + u64::from(fencing_tokens),
-                    sent,
-                    doubt: lease.doubt,
-                });
-                Ok(())
-            }
-            Ok(Turn::Left(found)) => self.outcome(Ok(found)),
-            Err(failure) => self.outcome(Err(failure)),
-        }
     }
 
-    /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, it is given back in
-    /// the background.
-    fn follow_on(&self, grant: &Grant) {
+    /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, gives it back by `end`.
+    fn follow_on(&self, grant: &Grant, end: Moment) -> Result<(), Error> {
         let core = &self.core;
         let next = Arc::new(self.lease.followed_by(grant));
         core.keeper.keep(&next);
         if let Pass::On(_) = core.gate.replace(&self.lease, &next) {
-            return;
+            return Ok(());
         }
         // Whether it was lost by now is nobody's business.
         let _ = next.finish();
         core.keeper.let_go(&next);
-        core.keeper
-            .sweeper()
-            .clean_up(&next.hold, next.doubt, next.longest_asked());
+        let spent = Spent {
+            hold: &next.hold,
+            fencing_token: next.fencing_token(),
+        };
+        let answer = core.ask(core.clock.now().until(end), |timeout, repeated| {
+            core.store.release(&spent, repeated, timeout)
+        });
+        self.clean_up_after(&next, answer.is_err());
         core.gate.leave(&next);
+        self.outcome(answer.map(|_| Found::Ours))
     }
 
     /// What the answer to a release means for a lease that was held until then.

@@ -142,7 +142,7 @@ pub(crate) struct Lease {
     pub(crate) doubt: Doubt,
     /// Without a callback: that is the grant's.
     pub(crate) terms: Terms,
-    /// When the request was sent in which the server said that nobody else had it.
+    /// When the server's answer came that nobody else had it.
     granted_at: Moment,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
@@ -202,7 +202,7 @@ impl Lease {
                 on_lost: None,
                 ..terms.clone()
             },
-            granted_at: sent,
+            granted_at: clock.now(),
             clock,
             state: Mutex::new(State {
                 fencing_token: fencing_tokens.next().expect("a grant has a fencing token"),

@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// After so long without a word the server is asked whether it is still there; after as long again it is not.
-const HEARTBEAT: Duration = Duration::from_secs(5);
+const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// The pauses between attempts to listen: each is twice as long as the one before.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);

@@ -252,6 +252,10 @@ impl<'a> Waiting<'a> {
             }
             Err(failure) => {
                 self.doubt.add(sent, ask.lease, &failure);
+                if wait.is_cancelled() {
+                    // That may be why it failed.
+                    return Ok(Step::Repeat);
+                }
                 match self.contact.consequence_of(&failure) {
                     Consequence::AskAgain if now < self.deadline + core.command_timeout => return Ok(Step::Repeat),
                     Consequence::GiveUp => {

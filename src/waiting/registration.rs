@@ -101,7 +101,7 @@ impl<'a> Registration<'a> {
             lasts: if long {
                 knocks.place_lasts()
             } else {
-                UNHEARD_PLACE_LASTS
+                UNHEARD_PLACE_LASTS.max(self.round_trip * ROUND_TRIPS_A_CLAIM)
             },
             claim: (request.heard && !self.fair).then(|| self.claim()),
             number: self.number,

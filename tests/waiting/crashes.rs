@@ -77,3 +77,18 @@ pub fn the_lock_of_a_killed_holder_goes_to_a_waiter_when_the_lease_ends(corner: 
     );
     assert!(killed.elapsed() <= lease + SLACK, "{:?}", killed.elapsed());
 }
+
+pub fn two_stopped_waiters_do_not_hold_up_the_third(corner: &Corner) {
+    let (guard, terms) = (corner.hold(), corner.terms());
+    // Nobody looks by itself in time.
+    let mut workers = [(); 3].map(|()| corner.worker());
+    for (nth, worker) in workers.iter_mut().enumerate() {
+        worker.send(format_args!("take {terms}"));
+        corner.wait_for_registered(nth + 1);
+    }
+    let [first, second, third] = &mut workers;
+    first.stop();
+    second.stop();
+    guard.release().unwrap();
+    assert_eq!(third.receive_within(PROMPT), "took");
+}

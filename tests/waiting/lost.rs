@@ -15,8 +15,8 @@ use redlatch::{CancelToken, Client, ClientBuilder, Error, Guard, Wait};
 use crate::{
     corner::Corner,
     support::{
-        Fault, Proxy, SECOND, SLACK, SetOnDrop, is_registration, is_release, is_turn, is_withdraw, load_scripts,
-        millis, wait_until,
+        Fault, Proxy, SECOND, SLACK, SetOnDrop, is_acquire, is_registration, is_release, is_turn, is_withdraw,
+        load_scripts, millis, wait_until,
     },
     terms::{LIMIT, MINUTE, PROMPT},
 };
@@ -292,4 +292,65 @@ pub fn scripts_may_be_flushed_at_any_point_of_a_wait(corner: &Corner) {
         assert!(flushes > 20, "{flushes}");
     });
     corner.wait_until_all_is_gone();
+}
+
+pub fn a_turn_that_finds_nobody_waiting_any_more_frees_the_lock(corner: &Corner) {
+    let proxy = proxy(corner);
+    let client = corner
+        .builder()
+        .url(proxy.url())
+        .command_timeout(SECOND * 20)
+        .build()
+        .unwrap();
+    let lock = client.lock("x");
+    let guard = lock.acquire().unwrap();
+    let late = proxy.on(is_turn).apply(Fault::DelayReply(millis(600)));
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| lock.acquire_timeout(millis(300)).map(drop));
+        // The server is asked once the lease has been had for some time.
+        assert!(!guard.wait_lost(millis(100)));
+        guard.release().unwrap();
+        assert!(matches!(waiting.join().unwrap(), Err(Error::Timeout { .. })));
+    });
+    late.wait_hit(PROMPT);
+    assert_eq!(corner.holder(), None);
+}
+
+pub fn a_lock_is_handed_on_however_far_away_the_server_is(corner: &Corner) {
+    let proxy = proxy(corner);
+    let client = corner.builder().url(proxy.url()).build().unwrap();
+    let lock = client.lock("x");
+    let guard = lock.acquire().unwrap();
+    // Longer than a turn.
+    let _far = proxy.on(is_turn).every().apply(Fault::DelayReply(millis(50)));
+    let token = guard.token().to_owned();
+    let next = thread::scope(|scope| {
+        let waiting = scope.spawn(|| lock.acquire_timeout(PROMPT).unwrap());
+        assert!(!guard.wait_lost(millis(100)));
+        guard.release().unwrap();
+        waiting.join().unwrap()
+    });
+    assert_eq!(next.token(), token);
+}
+
+pub fn a_cancelled_wait_leaves_the_others_of_its_client_alone(corner: &Corner) {
+    let proxy = proxy(corner);
+    let client = corner
+        .builder()
+        .url(proxy.url())
+        .command_timeout(MINUTE)
+        .build()
+        .unwrap();
+    let lock = client.lock("x");
+    let stop = CancelToken::new();
+    let _cut = proxy.on(is_acquire).apply(Fault::CutBefore);
+    let silent = proxy.on(is_acquire).nth(2).apply(Fault::SwallowReply);
+    thread::scope(|scope| {
+        let cancelled = scope.spawn(|| lock.acquire_with(Wait::forever().cancelled_by(&stop)).map(drop));
+        silent.wait_hit(PROMPT);
+        let other = scope.spawn(|| lock.acquire_timeout(PROMPT).map(drop));
+        stop.cancel();
+        assert!(matches!(cancelled.join().unwrap(), Err(Error::Cancelled)));
+        other.join().unwrap().unwrap();
+    });
 }

@@ -95,6 +95,10 @@ fn main() -> ExitCode {
         fallback::a_wait_much_longer_than_a_sign_of_life_keeps_its_place
     }
     trials! { false:
+        crashes::two_stopped_waiters_do_not_hold_up_the_third
+        lost::a_turn_that_finds_nobody_waiting_any_more_frees_the_lock
+        lost::a_lock_is_handed_on_however_far_away_the_server_is
+        lost::a_cancelled_wait_leaves_the_others_of_its_client_alone
         fallback::a_waiter_is_served_among_fair_threads_of_its_client_that_hold_the_lock_for_long
         prompt::two_thousand_names_are_waited_for_over_one_subscription
         order::a_thread_that_takes_it_again_and_again_passes_nobody_for_long

@@ -195,10 +195,11 @@ impl State {
     }
 
     /// Takes the key from whoever has it and leaves it to the first who waits, as a claim. One that is not strict about
-    /// its turn is passed over if nobody hears the knock. The next in line is told when the claim is over.
+    /// its turn is passed over if nobody hears the knock. The next two clients
+    /// are told when the claim is over.
     fn leave(&mut self, key: &Arc<[u8]>, now: Moment) {
         self.grants.remove(key);
-        while let Some((first, next)) = self.queues.get_mut(key).and_then(|queue| queue.call_first(now)) {
+        while let Some((first, others)) = self.queues.get_mut(key).and_then(|queue| queue.call_first(now)) {
             let claim_ends = first.claim_ends(now);
             if self.knock(&first.channel, key, &first.token, Duration::ZERO) || first.claim.is_none() {
                 let claim = Grant {
@@ -208,8 +209,10 @@ impl State {
                     claim: true,
                 };
                 self.grants.insert(key.clone(), claim);
-                if let Some(next) = next {
-                    self.knock(&next.channel, key, &next.token, now.until(claim_ends));
+                let mut delay = now.until(claim_ends);
+                for other in others.into_iter().take(2) {
+                    self.knock(&other.channel, key, &other.token, delay);
+                    delay *= 2;
                 }
                 break;
             }

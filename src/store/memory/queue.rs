@@ -66,13 +66,21 @@ impl Queue {
             .map(|(place, waiter)| (*place, waiter.clone()))
     }
 
-    /// The first that lives, which counts as dead from the end of its claim on unless it asks again, and the next one.
-    pub(super) fn call_first(&mut self, now: Moment) -> Option<(Waiter, Option<Waiter>)> {
+    /// The first that lives, which counts as dead from the end of its claim on unless it asks again, and the first ones of
+    /// other clients.
+    pub(super) fn call_first(&mut self, now: Moment) -> Option<(Waiter, Vec<Waiter>)> {
         self.bury(now);
         let mut waiters = self.waiters.values_mut();
         let first = waiters.next()?;
         first.lives_until = first.claim_ends(now);
-        Some((first.clone(), waiters.next().map(|next| next.clone())))
+        let first = first.clone();
+        let mut others: Vec<Waiter> = Vec::new();
+        for waiter in waiters.map(|waiter| &*waiter) {
+            if first.channel != waiter.channel && others.iter().all(|other| other.channel != waiter.channel) {
+                others.push(waiter.clone());
+            }
+        }
+        Some((first, others))
     }
 
     pub(super) fn len(&self, now: Moment) -> usize {

@@ -71,7 +71,7 @@ impl RedisAuditor {
     fn who_answers(&mut self, deadline: Instant) -> Result<Option<String>, Failure> {
         let mut info = redis::cmd("INFO");
         info.arg("server");
-        let answer = self.connection.exchange_if_open([&info], deadline)?.remove(0);
+        let answer = self.connection.exchange([&info], deadline)?.remove(0);
         let text = reply::parsed::<String>(answer).unwrap_or_default();
         let run_id = text.lines().find_map(|line| line.strip_prefix("run_id:"));
         Ok(run_id.map(str::to_owned))
@@ -85,7 +85,7 @@ impl RedisAuditor {
         deadline: Instant,
     ) -> Result<impl Iterator<Item = (Vec<u8>, Value)> + use<>, Failure> {
         let commands: Vec<Cmd> = keys.iter().map(|key| redis::cmd(command).arg(key).take()).collect();
-        let replies = self.connection.exchange_if_open(&commands, deadline)?;
+        let replies = self.connection.exchange(&commands, deadline)?;
         Ok(keys.into_iter().zip(replies))
     }
 }
@@ -102,7 +102,7 @@ impl Auditor for RedisAuditor {
         let mut scan = redis::cmd("SCAN");
         scan.arg(self.cursor).arg("MATCH").arg(&self.pattern);
         scan.arg("COUNT").arg(KEYS_A_PAGE);
-        let scanned = self.connection.exchange_if_open([&scan], deadline)?.remove(0);
+        let scanned = self.connection.exchange([&scan], deadline)?.remove(0);
         let (next, keys): (u64, Vec<Vec<u8>>) = reply::parsed(scanned)?;
 
         let mut without_ttl = Vec::new();

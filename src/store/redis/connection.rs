@@ -162,21 +162,11 @@ impl Connection {
             .filter(|wire| wire.generation == current && wire.socket.is_quiet())
     }
 
-    /// Sends `commands` at once and returns their replies, server errors among them, by `deadline`.
+    /// Sends `commands` at once and returns their replies, server errors among them, by `deadline`. It has to be open.
     ///
     /// After any failure the connection is closed: an overdue reply must never be taken for the answer to a
     /// later request. It is closed as well when the server says that it is not (or no longer) the one to ask.
     pub(super) fn exchange<'a>(
-        &mut self,
-        commands: impl IntoIterator<Item = &'a Cmd>,
-        deadline: Instant,
-    ) -> Result<Vec<Value>, Failure> {
-        self.open(deadline)?;
-        self.exchange_if_open(commands, deadline)
-    }
-
-    /// As [`exchange`](Self::exchange), but never on another connection than before.
-    pub(super) fn exchange_if_open<'a>(
         &mut self,
         commands: impl IntoIterator<Item = &'a Cmd>,
         deadline: Instant,

@@ -24,7 +24,9 @@ use self::{
     pool::{Lent, Pool, Urgency},
     script::{Call, Scripts},
 };
-use super::{Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Spent, Store, Turn, Upkeep};
+use super::{
+    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Spent, Store, Turn, Upkeep, because,
+};
 use crate::{Error, Inspection};
 
 pub(crate) struct RedisStore {
@@ -65,16 +67,17 @@ impl RedisStore {
 
 impl Store for RedisStore {
     fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure> {
+        let acquiring = [self.scripts.acquiring(ask)];
         let (mut connection, deadline) = self.connection(Urgency::CanWait, timeout)?;
-        let _armed = match ask.interrupt {
-            Some(interrupt) => {
-                connection.open(deadline)?;
-                let hang_up = connection.hanger_up();
-                hang_up.map(|hang_up| interrupt.arm(move || hang_up.hang_up()))
+        connection.open(deadline)?;
+        let _armed = match (ask.interrupt, connection.hanger_up()) {
+            (Some(interrupt), Some(hang_up)) => {
+                let armed = interrupt.arm(move || hang_up.hang_up());
+                Some(armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?)
             }
-            None => None,
+            _ => None,
         };
-        let reply = script::run(&mut connection, &[self.scripts.acquiring(ask)], deadline)?.remove(0)?;
+        let reply = script::run_if_open(&mut connection, &acquiring, deadline)?.remove(0)?;
         reply::acquired(reply, &ask.hold.key)
     }
 

@@ -224,6 +224,16 @@ pub(super) fn run(
     calls: &[Call],
     deadline: Instant,
 ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+    connection.open(deadline)?;
+    run_if_open(connection, calls, deadline)
+}
+
+/// As [`run`], but never on another connection than before.
+pub(super) fn run_if_open(
+    connection: &mut Connection,
+    calls: &[Call],
+    deadline: Instant,
+) -> Result<Vec<Result<Value, Failure>>, Failure> {
     let mut replies = connection.exchange(calls.iter().map(|call| &call.command), deadline)?;
     let unknown: Vec<usize> = (0..replies.len())
         .filter(|&at| reply::is_unknown_script(&replies[at]))

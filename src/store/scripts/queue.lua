@@ -34,13 +34,13 @@ local function queue_at(queue, waiters, time)
     return {token = token, channel = channel, left = left, fair = fair, claim = claim}
   end
 
-  -- The first waiter that lives, and the token behind it.
+  -- The first waiter that lives.
   function self.first()
     while true do
-      local tokens = call('ZRANGE', queue, 0, 1)
-      local waiter = tokens[1] and self.alive(tokens[1])
-      if waiter or not tokens[1] then
-        return waiter, tokens[2]
+      local token = call('ZRANGE', queue, 0, 0)[1]
+      local waiter = token and self.alive(token)
+      if waiter or not token then
+        return waiter
       end
     end
   end
@@ -52,21 +52,33 @@ local function queue_at(queue, waiters, time)
     return type(heard) == 'number' and heard > 0
   end
 
-  -- Leaves the lock, which was deleted, to this waiter as a claim: whoever else comes finds it taken. The one behind
-  -- is told when the claim is over. A waiter that does not keep to its turn is taken out if nobody hears the knock.
+  -- Tells the next two other clients when the claim is over, one after the other, lest the lock lies idle because its
+  -- owner does not come. All waiters of a client that was stopped are as dead as the first.
+  function self.alert_others(lock, owner)
+    local told = {[owner.channel] = true}
+    local delay = owner.claim
+    for _, token in ipairs(call('ZRANGE', queue, 1, 8)) do
+      local waiter = delay <= 2 * owner.claim and self.alive(token)
+      if waiter and not told[waiter.channel] then
+        told[waiter.channel] = true
+        delay = self.knock(waiter, lock, delay) and delay + owner.claim or delay
+      end
+    end
+  end
+
+  -- Leaves the lock, which was deleted, to this waiter as a claim: whoever else comes finds it taken. A waiter that does not keep to its turn is taken out if nobody hears the knock.
   -- Nothing here can fail for want of memory, since the script has deleted something.
-  function self.serve(lock, waiter, behind)
+  function self.serve(lock, waiter)
     while waiter do
       call('SET', lock, self.claim_of(waiter.token), 'PX', waiter.claim)
       local times = string.format('%.0f %.0f ', now + waiter.claim, waiter.fair and 0 or waiter.claim)
       call('HSET', waiters, waiter.token, times .. waiter.channel)
       if self.knock(waiter, lock, 0) or waiter.fair then
-        behind = behind and self.alive(behind)
-        return behind and self.knock(behind, lock, waiter.claim)
+        return self.alert_others(lock, waiter)
       end
       call('DEL', lock)
       self.take_out(waiter.token)
-      waiter, behind = self.first()
+      waiter = self.first()
     end
   end
 
@@ -85,9 +97,9 @@ local function hand_over(lock, queue, waiters)
     return
   end
   local line = queue_at(queue, waiters, call('TIME'))
-  local waiter, behind = line.first()
+  local waiter = line.first()
   call('DEL', lock)
-  line.serve(lock, waiter, behind)
+  line.serve(lock, waiter)
 end
 
 -- Takes back what a waiter has: its place, and the lock if that was left to it.
