@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, Error, Guard, Lock};
+use redlatch::{CancelToken, Client, Error, Guard, Lock, Wait};
 
 use crate::{
     corner::{Corner, queue_key},
@@ -185,4 +185,37 @@ pub fn waiters_of_one_client_are_served_at_once_after_the_data_were_lost(corner:
     });
     assert!(served < SECOND * 5, "{served:?}");
     drop(guard);
+}
+
+pub fn the_first_of_a_client_keeps_the_places_of_the_others(corner: &Corner) {
+    let (guard, terms) = (corner.hold(), corner.terms());
+    // A sign of life lasts for 1.25 s, and they wait for longer than that.
+    let client = corner.builder().poll_interval(millis(500)).build().unwrap();
+    let cancel = CancelToken::new();
+    thread::scope(|scope| {
+        for nth in 1..=4 {
+            let (terms, client, cancel) = (&terms, &client, &cancel);
+            scope.spawn(move || {
+                let wait = Wait::forever().cancelled_by(cancel);
+                terms.lock(client).acquire_with(wait).map(drop).unwrap_err()
+            });
+            corner.wait_for_registered(nth);
+        }
+        let waiting = || -> Vec<String> {
+            redis::cmd("ZRANGE")
+                .arg(queue_key(NAME))
+                .arg(0)
+                .arg(-1)
+                .query(&mut corner.server.connection())
+                .unwrap()
+        };
+        let (start, arrived) = (Instant::now(), waiting());
+        while start.elapsed() < SECOND * 3 {
+            assert_eq!(waiting(), arrived, "after {:?}", start.elapsed());
+            thread::sleep(millis(20));
+        }
+        cancel.cancel();
+    });
+    guard.release().unwrap();
+    corner.wait_until_all_is_gone();
 }

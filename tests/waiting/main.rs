@@ -110,6 +110,7 @@ fn main() -> ExitCode {
         local::a_lease_is_handed_over_to_the_same_settings_only
     }
     trials! { true:
+        fallback::the_first_of_a_client_keeps_the_places_of_the_others
         order::a_long_line_keeps_its_places_however_fast_it_moves
         order::waiters_are_served_in_the_order_of_their_arrival
         order::no_grant_passes_an_older_place
