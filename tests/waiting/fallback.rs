@@ -201,17 +201,10 @@ pub fn the_first_of_a_client_keeps_the_places_of_the_others(corner: &Corner) {
             });
             corner.wait_for_registered(nth);
         }
-        let waiting = || -> Vec<String> {
-            redis::cmd("ZRANGE")
-                .arg(queue_key(NAME))
-                .arg(0)
-                .arg(-1)
-                .query(&mut corner.server.connection())
-                .unwrap()
-        };
-        let (start, arrived) = (Instant::now(), waiting());
+        let (start, lock) = (Instant::now(), terms.lock(&client));
         while start.elapsed() < SECOND * 3 {
-            assert_eq!(waiting(), arrived, "after {:?}", start.elapsed());
+            // Those that live.
+            assert_eq!(lock.inspect().unwrap().waiters, 4, "after {:?}", start.elapsed());
             thread::sleep(millis(20));
         }
         cancel.cancel();
