@@ -196,7 +196,7 @@ pub fn the_first_of_a_client_keeps_the_places_of_the_others(corner: &Corner) {
         for nth in 1..=4 {
             let (terms, client, cancel) = (&terms, &client, &cancel);
             scope.spawn(move || {
-                let wait = Wait::forever().cancelled_by(cancel);
+                let wait = Wait::at_most(LIMIT).cancelled_by(cancel);
                 terms.lock(client).acquire_with(wait).map(drop).unwrap_err()
             });
             corner.wait_for_registered(nth);
