@@ -695,3 +695,31 @@ fn what_stays_on_the_server_is_a_counter_for_each_name_and_a_mark_of_its_release
     // Some may have gone meanwhile.
     assert!(ttls(marks).iter().all(|ttl| (-2..=6_000).contains(ttl) && *ttl != -1));
 }
+
+#[test]
+fn a_key_that_is_no_queue_stays_and_hinders_no_release() {
+    let server = Server::start();
+    let client = Client::open(server.url()).unwrap();
+    let lock = client.lock("x");
+    server.run("SET {lock:x}:redlatch:queue:lock:x foreign");
+    for _ in 0..2 {
+        lock.acquire().unwrap().release().unwrap();
+        assert_eq!(server.get("lock:x"), None);
+        // With a thread that waits the server is asked whether anybody else does.
+        let guard = lock.acquire().unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| lock.acquire_timeout(SECOND * 10).map(drop));
+            assert!(!guard.wait_lost(millis(100)));
+            guard.release().unwrap();
+            waiting.join().unwrap().unwrap();
+        });
+        drop(lock.try_acquire().unwrap().unwrap());
+    }
+    // It is left alone, and told by whoever needs a queue.
+    let guard = lock.acquire().unwrap();
+    let other = Client::open(server.url()).unwrap().lock("x").fair(true);
+    let error = other.acquire_timeout(SECOND).unwrap_err();
+    assert!(matches!(error, Error::KeyConflict { .. }), "{error:?}");
+    guard.release().unwrap();
+    assert_eq!(server.get("{lock:x}:redlatch:queue:lock:x").as_deref(), Some("foreign"));
+}

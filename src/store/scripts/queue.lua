@@ -85,14 +85,19 @@ local function queue_at(queue, waiters, time)
   return self
 end
 
--- Takes the lock from its holder and leaves it to those who wait. Who that is was read before the first write.
-local function hand_over(lock, queue, waiters)
+-- How many are in the queue: nobody, if its key holds something else.
+local function length(queue)
   local waiting = pcall('ZCARD', queue)
   if type(waiting) == 'table' and not string.find(waiting.err, 'WRONGTYPE') then
     -- Not permitted. Fails again, and tells where.
     return call('ZCARD', queue)
   end
-  if type(waiting) == 'table' or waiting == 0 then
+  return type(waiting) == 'table' and 0 or waiting
+end
+
+-- Takes the lock from its holder and leaves it to those who wait. Who that is was read before the first write.
+local function hand_over(lock, queue, waiters)
+  if length(queue) == 0 then
     call('DEL', lock)
     return
   end
@@ -105,7 +110,9 @@ end
 -- Takes back what a waiter has: its place, and the lock if that was left to it.
 local function withdraw(lock, queue, waiters, token)
   local line = queue_at(queue, waiters, call('TIME'))
-  line.take_out(token)
+  if length(queue) > 0 then
+    line.take_out(token)
+  end
   if call('GET', lock) == line.claim_of(token) then
     hand_over(lock, queue, waiters)
   end

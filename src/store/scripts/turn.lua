@@ -14,7 +14,7 @@ end
 local time = call('TIME')
 local first_token, last_token = next_fencing_tokens(KEYS[5], time, ARGV[6])
 local function waited_for()
-  return call('ZCARD', KEYS[3]) > 0 and queue_at(KEYS[3], KEYS[4], time).first()
+  return length(KEYS[3]) > 0 and queue_at(KEYS[3], KEYS[4], time).first()
 end
 -- Without memory for the counter it cannot be kept.
 if not first_token or waited_for() or pcall('SET', KEYS[5], string.format('%.0f', last_token), 'PX', ARGV[5]).err then
