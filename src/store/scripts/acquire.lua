@@ -42,9 +42,8 @@ else
 
   local details = string.format('%.0f ', queue.now + (ARGV[8] or 0)) .. (ARGV[9] or '') .. ' ' .. (ARGV[7] or '')
   local function outlast(key)
-    if call('PTTL', key) < tonumber(ARGV[8]) then
-      call('PEXPIRE', key, ARGV[8])
-    end
+    local ttl = call('PTTL', key)
+    call('PEXPIRE', key, math.max(ttl, tonumber(ARGV[8])))
   end
   -- Takes the caller's place, or keeps it, along with those of its companions. Whether the keys may be given a TTL at all
   -- is found out before the first write.
