@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    Audit, ClientBuilder, Error, Lock,
+    Audit, ClientBuilder, Error, Lock, Semaphore,
     clock::Clock,
     fork::ProcessBound,
     keys::Keyspace,
@@ -17,10 +17,10 @@ use crate::{
     waiting::{Gate, Knocks},
 };
 
-/// The lease of a lock that sets none.
+/// The lease of a lock or semaphore that sets none.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// A way to one server, shared by the locks made from it. Cheap to clone; open one for each program.
+/// A way to one server, shared by the locks and semaphores made from it. Cheap to clone; open one for each program.
 ///
 /// A client keeps a pool of connections, one connection for the background work, and one on which it hears that a lock
 /// it waits for was released, all opened when first needed. It
@@ -76,6 +76,17 @@ impl Client {
     /// The name is bytes; it must not be empty. No I/O.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
         Lock::new(self.clone(), name.as_ref(), DEFAULT_LEASE, true)
+    }
+
+    /// Names a semaphore of `limit` permits, whose leases (30 s unless [set](Semaphore::lease)) are renewed in the
+    /// background until they are released, unless they are [timed](Semaphore::timed).
+    ///
+    /// All clients declare the same limit, at least 1: it is kept on the server from the first grant on, until two days
+    /// after the last lease has ended, and one that comes with another gets [`Error::LimitMismatch`].
+    /// [`set_limit`](Semaphore::set_limit) changes the number of permits for all. The name is bytes; it must not be
+    /// empty. No I/O.
+    pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
+        Semaphore::new(self.clone(), name.as_ref(), limit, DEFAULT_LEASE)
     }
 
     /// Names a lock with a fixed lease, which is never renewed; [`extend`](crate::Guard::extend) it by hand.

@@ -14,7 +14,7 @@ pub type Source = Arc<dyn error::Error + Send + Sync>;
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The wait ended before the lock could be had. Try later, or wait longer.
+    /// The wait ended before the lock, or so many permits, could be had. Try later, or wait longer.
     #[error(
         "could not acquire `{}` within {waited:.1?} because {}",
         name.escape_ascii(),
@@ -22,7 +22,7 @@ pub enum Error {
     )]
     #[non_exhaustive]
     Timeout {
-        /// The name of the lock, as it was given to the client.
+        /// The name, as it was given to the client.
         name: Vec<u8>,
         /// How long the wait lasted.
         waited: Duration,
@@ -46,13 +46,24 @@ pub enum Error {
     #[error("could not confirm the outcome because the server gave no usable answer")]
     Unconfirmed(#[source] Source),
 
-    /// The lock's key holds a value that no lock can be (not a string), or its fencing counter's key one that no
-    /// counter can be. It was left as it is. Use another name or prefix.
+    /// The key holds a value that no lock can be (not a string), or no semaphore (not a sorted set), or a helper key one
+    /// that no fencing counter or limit can be. It was left as it is. Use another name or prefix.
     #[error("could not use the key `{}` because it holds something else already", key.escape_ascii())]
     #[non_exhaustive]
     KeyConflict {
         /// The key on the server.
         key: Vec<u8>,
+    },
+
+    /// Others declare another limit for the semaphore of this name. Nothing was granted or changed. Declare the same
+    /// limit everywhere, and change the one that governs by [`set_limit`](crate::Semaphore::set_limit).
+    #[error("could not use a semaphore of {declared} permits because it has {stored} for others")]
+    #[non_exhaustive]
+    LimitMismatch {
+        /// The limit that this program declares.
+        declared: u32,
+        /// The limit that was declared before, and is kept on the server.
+        stored: u32,
     },
 
     /// This version, or this build, cannot do what was asked. Nothing was sent.
@@ -95,6 +106,7 @@ impl fmt::Debug for Error {
             Self::Lost(_) => "Lost",
             Self::Unconfirmed(_) => "Unconfirmed",
             Self::KeyConflict { .. } => "KeyConflict",
+            Self::LimitMismatch { .. } => "LimitMismatch",
             Self::Unsupported(_) => "Unsupported",
             Self::InvalidArgument(_) => "InvalidArgument",
             Self::Forked => "Forked",

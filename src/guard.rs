@@ -14,7 +14,7 @@ use crate::{
     fork::ProcessBound,
     lease::{Grant, Lease, Report, Terms, check_length, forget},
     mistakes::{Mistake, makes},
-    store::{Failure, Found, Hold, Spent, Turn, because},
+    store::{Failure, Found, Hold, Resource, Sequel, Spent, Token, Turn, because},
     waiting::{Acquire, Acquisition, Pass},
 };
 
@@ -47,16 +47,16 @@ struct Held {
 }
 
 impl Guard {
-    /// Acquires `key`, which is that of the lock `name`, waiting as `wait` says.
+    /// Acquires `resource`, which is that of `name`, waiting as `wait` says.
     pub(crate) fn acquire(
         core: &Arc<Core>,
         name: &Arc<[u8]>,
-        key: Vec<u8>,
+        resource: Resource,
         terms: &Terms,
         wait: &Wait,
     ) -> Result<Self, Error> {
         core.keeper.start(terms)?;
-        let hold = Hold::new(key.into());
+        let hold = Hold::new(resource);
         let acquire = Acquire {
             core,
             hold: &hold,
@@ -229,14 +229,14 @@ impl Held {
                 forget(callback);
                 Ok(())
             }
-            Pass::Ask => self.give_back(budget, true),
-            Pass::No | Pass::On(_) => self.give_back(budget, false),
+            Pass::Ask { heir, insists } => self.give_back(budget, Some((&heir, insists))),
+            Pass::No | Pass::On(_) => self.give_back(budget, None),
         }
     }
 
-    /// Ends the lease: at the server first, then for those who wait here. With `keep` the server may let this process
-    /// keep the key for another lease if nobody else waits.
-    fn give_back(&self, budget: Duration, keep: bool) -> Result<(), Error> {
+    /// Ends the lease: at the server first, then for those who wait here. With an `heir` the server may let this process
+    /// keep it for another lease if nobody else waits, or if it insists.
+    fn give_back(&self, budget: Duration, heir: Option<(&Token, bool)>) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
         if makes(Mistake::WakesBeforeTheRelease) {
             core.gate.leave(lease);
@@ -249,7 +249,7 @@ impl Held {
             // The server has said so: there is nothing to release.
             Ok(())
         } else {
-            self.ask_to_release(budget, keep && held_so_far.is_ok())
+            self.ask_to_release(budget, heir.filter(|_| held_so_far.is_ok()))
         };
         core.gate.leave(lease);
         core.keeper.report(lease);
@@ -258,7 +258,7 @@ impl Held {
         outcome
     }
 
-    fn ask_to_release(&self, budget: Duration, keep: bool) -> Result<(), Error> {
+    fn ask_to_release(&self, budget: Duration, heir: Option<(&Token, bool)>) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
         let end = core.clock.now() + budget;
         let spent = Spent {
@@ -266,15 +266,22 @@ impl Held {
             fencing_token: self.fencing_token,
         };
         // One more than are needed: the lease that follows takes one for itself.
-        let fencing_tokens = core.gate.fencing_tokens(&lease.hold.key, &lease.terms) + 1;
+        let fencing_tokens = core.gate.fencing_tokens(&lease.hold.resource, &lease.terms) + 1;
         let mut sent = core.clock.now();
         let answer = core.ask(budget, |timeout, repeated| {
             sent = core.clock.now();
             // What was not answered may have kept the key or not: now it has to go.
-            if keep && !repeated {
-                core.store.turn(&spent, lease.terms.length, fencing_tokens, timeout)
-            } else {
-                core.store.release(&spent, repeated, timeout).map(Turn::Left)
+            match heir {
+                Some((heir, insists)) if !repeated => {
+                    let sequel = Sequel {
+                        lease: lease.terms.length,
+                        fencing_tokens,
+                        heir,
+                        insists,
+                    };
+                    core.store.turn(&spent, &sequel, timeout)
+                }
+                _ => core.store.release(&spent, repeated, timeout).map(Turn::Left),
             }
         });
         if let Ok(Turn::Kept { fencing_token }) = answer {
@@ -283,7 +290,7 @@ impl Held {
                 sent,
                 doubt: lease.doubt,
             };
-            return self.follow_on(&grant, end);
+            return self.follow_on(&grant, heir.is_some_and(|(_, insists)| insists), end);
         }
         self.clean_up_after(lease, answer.is_err());
         self.outcome(answer.map(|turn| match turn {
@@ -303,9 +310,9 @@ impl Held {
     }
 
     /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, gives it back by `end`.
-    fn follow_on(&self, grant: &Grant, end: Moment) -> Result<(), Error> {
+    fn follow_on(&self, grant: &Grant, insisted: bool, end: Moment) -> Result<(), Error> {
         let core = &self.core;
-        let next = Arc::new(self.lease.followed_by(grant));
+        let next = Arc::new(self.lease.followed_by(grant, insisted));
         core.keeper.keep(&next);
         if let Pass::On(_) = core.gate.replace(&self.lease, &next) {
             return Ok(());

@@ -2,16 +2,16 @@
 
 use std::{fmt, time::Duration};
 
-/// What stood on the server for a name when it was [looked at](crate::Lock::inspect).
+/// What stood on the server for a name when it was [looked](crate::Lock::inspect) [at](crate::Semaphore::inspect).
 ///
-/// For operators and tests. It may be outdated by the time it is read: whether one's own lock still holds is what
+/// For operators and tests. It may be outdated by the time it is read: whether one's own lease still holds is what
 /// [`Guard::check`](crate::Guard::check) is for. Its `Display` is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Inspection {
     /// Those who hold it, of redlatch or not: none or one for a lock.
     pub holders: Vec<Holder>,
-    /// The fencing token that was drawn last: the holder's, or one that was drawn with it for those to whom the lock
+    /// The fencing token that was drawn last: a holder's, or one that was drawn with it for those to whom the lock
     /// may be [handed on](crate::Lock::handoffs). `None` when nobody holds it, or if redlatch has not granted it in the
     /// last two days.
     pub fencing_token: Option<u64>,
@@ -19,9 +19,14 @@ pub struct Inspection {
     /// whose threads stand behind each other within them. One that was killed counts for two and a half [poll
     /// intervals](crate::ClientBuilder::poll_interval) more. Those of other libraries are not among them.
     pub waiters: usize,
-    /// Whether it was left to a waiter that was woken and has not come for it yet: nobody holds it, and nobody else can
-    /// have it.
-    pub reserved: bool,
+    /// How many permits were left to waiters that were woken and have not come for them yet: nobody holds them, and
+    /// nobody else can have them. For a lock 1 or 0.
+    pub reserved: u32,
+    /// How many permits there are: 1 for a lock. It governs: what was [set](crate::Semaphore::set_limit), or else what
+    /// is declared.
+    pub limit: u32,
+    /// How many permits its users declare: 1 for a lock. If nothing is kept on the server, what the caller declares.
+    pub declared_limit: u32,
 }
 
 /// One hold, as it stands on the server.
@@ -32,6 +37,8 @@ pub struct Holder {
     pub token: Vec<u8>,
     /// When the hold ends by itself, unless it is renewed.
     pub expiry: Expiry,
+    /// How many permits it has: 1 for a lock.
+    pub permits: u32,
 }
 
 /// When a hold ends by itself.
@@ -45,36 +52,15 @@ pub enum Expiry {
 }
 
 impl Inspection {
-    pub(crate) fn not_held(reserved: bool, waiters: usize) -> Self {
-        Self {
-            holders: Vec::new(),
-            fencing_token: None,
-            waiters,
-            reserved,
-        }
+    /// Tells how many permits are free: neither held nor reserved.
+    pub fn available(&self) -> u32 {
+        let held = self.holders.iter().map(|holder| holder.permits);
+        held.fold(self.limit, u32::saturating_sub).saturating_sub(self.reserved)
     }
 
-    pub(crate) fn held(holder: Holder, fencing_token: Option<u64>, waiters: usize) -> Self {
-        Self {
-            holders: vec![holder],
-            fencing_token,
-            waiters,
-            reserved: false,
-        }
-    }
-
-    /// Tells whether nobody holds it and it is not reserved.
+    /// Tells whether nobody holds it and nothing is reserved.
     pub fn is_free(&self) -> bool {
-        self.holders.is_empty() && !self.reserved
-    }
-}
-
-impl Holder {
-    pub(crate) fn new(token: &[u8], expiry: Expiry) -> Self {
-        Self {
-            token: token.to_vec(),
-            expiry,
-        }
+        self.holders.is_empty() && self.reserved == 0
     }
 }
 
@@ -83,11 +69,16 @@ impl fmt::Display for Inspection {
         if self.is_free() {
             f.write_str("free")?;
         }
-        if self.reserved {
-            f.write_str("reserved for a waiter")?;
-        }
         for (nth, holder) in self.holders.iter().enumerate() {
             write!(f, "{}{holder}", if nth == 0 { "held by " } else { " and " })?;
+        }
+        match (self.reserved, self.limit) {
+            (0, _) => {}
+            (_, 1) => f.write_str("reserved for a waiter")?,
+            (reserved, _) => write!(f, "; {reserved} reserved for waiters")?,
+        }
+        if self.limit != 1 {
+            write!(f, "; {} of {} permits free", self.available(), self.limit)?;
         }
         if let Some(token) = self.fencing_token {
             write!(f, "; last fencing token {token}")?;
@@ -101,7 +92,11 @@ impl fmt::Display for Inspection {
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` ({})", self.token.escape_ascii(), self.expiry)
+        write!(f, "`{}` (", self.token.escape_ascii())?;
+        if self.permits != 1 {
+            write!(f, "{} permits, ", self.permits)?;
+        }
+        write!(f, "{})", self.expiry)
     }
 }
 
@@ -119,6 +114,7 @@ impl fmt::Debug for Holder {
         f.debug_struct("Holder")
             .field("token", &self.token.escape_ascii().to_string())
             .field("expiry", &self.expiry)
+            .field("permits", &self.permits)
             .finish()
     }
 }

@@ -1,8 +1,11 @@
 //! The names that stand on the server: `docs/protocol.md` describes them for other languages.
 
-use crate::{Error, store::Channel};
+use crate::{
+    Error,
+    store::{Channel, Kind},
+};
 
-/// What stands before every name: `<prefix>lock:<name>` unless the builder says otherwise.
+/// What stands before every name: `<prefix>lock:<name>` unless the builder says otherwise, `<prefix>semaphore:<name>`.
 #[derive(Clone, Debug)]
 pub(crate) struct Keyspace {
     pub(crate) prefix: Vec<u8>,
@@ -25,12 +28,16 @@ impl Keyspace {
         Channel([&self.prefix[..], b"redlatch:", id.as_bytes()].concat().into())
     }
 
-    /// The key of the lock `name`.
-    pub(crate) fn lock(&self, name: &[u8]) -> Result<Vec<u8>, Error> {
+    /// The main key of `name`.
+    pub(crate) fn main(&self, kind: Kind, name: &[u8]) -> Result<Vec<u8>, Error> {
         if name.is_empty() {
-            return Err(Error::invalid("the name of a lock must not be empty"));
+            return Err(Error::invalid("the name must not be empty"));
         }
-        let key = [&self.prefix[..], &self.lock_prefix, name].concat();
+        let kind_prefix = match kind {
+            Kind::Lock => &self.lock_prefix[..],
+            Kind::Semaphore { .. } => b"semaphore:",
+        };
+        let key = [&self.prefix[..], kind_prefix, name].concat();
         if looks_like_a_helper(&key) {
             return Err(Error::invalid(format!(
                 "the key `{}` looks like one of redlatch's helper keys",
@@ -80,7 +87,10 @@ mod tests {
 
     #[test]
     fn a_lock_stands_where_redis_py_puts_it() {
-        assert_eq!(text(Keyspace::default().lock(b"item:42").unwrap()), "lock:item:42");
+        assert_eq!(
+            text(Keyspace::default().main(Kind::Lock, b"item:42").unwrap()),
+            "lock:item:42"
+        );
     }
 
     #[test]
@@ -89,7 +99,7 @@ mod tests {
             prefix: b"shop:".to_vec(),
             lock_prefix: b"".to_vec(),
         };
-        assert_eq!(text(keyspace.lock(b"x").unwrap()), "shop:x");
+        assert_eq!(text(keyspace.main(Kind::Lock, b"x").unwrap()), "shop:x");
     }
 
     #[test]
@@ -112,12 +122,15 @@ mod tests {
             lock_prefix: Vec::new(),
         };
         let helper = helper("fencing", b"x");
-        assert!(matches!(bare.lock(&helper), Err(Error::InvalidArgument(_))));
-        assert!(Keyspace::default().lock(&helper).is_err());
+        assert!(matches!(bare.main(Kind::Lock, &helper), Err(Error::InvalidArgument(_))));
+        assert!(Keyspace::default().main(Kind::Lock, &helper).is_err());
     }
 
     #[test]
     fn an_empty_name_is_refused() {
-        assert!(matches!(Keyspace::default().lock(b""), Err(Error::InvalidArgument(_))));
+        assert!(matches!(
+            Keyspace::default().main(Kind::Lock, b""),
+            Err(Error::InvalidArgument(_))
+        ));
     }
 }

@@ -96,6 +96,8 @@ mod keys;
 mod lease;
 mod lock;
 mod mistakes;
+mod named;
+mod semaphore;
 mod store;
 mod sync;
 mod wait;
@@ -111,6 +113,7 @@ pub use self::{
     inspection::{Expiry, Holder, Inspection},
     lease::{Lost, LostReason},
     lock::Lock,
+    semaphore::Semaphore,
     wait::Wait,
 };
 

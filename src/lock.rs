@@ -7,15 +7,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{
-    Client, Error, Guard, Inspection, Lost, Wait,
-    lease::Terms,
-    store::{Hold, Token},
-};
-
-/// How often in a row a lock is handed on. By measurement: more do not make it faster, and with as many a thread of
-/// another process waits less than 5 ms.
-const DEFAULT_HANDOFFS: u32 = 64;
+use crate::{Client, Error, Guard, Inspection, Lost, Wait, named::Named, store::Kind};
 
 /// A named lock that at most one [`Guard`] holds at a time, whoever asks for it: threads, processes, machines.
 ///
@@ -36,24 +28,13 @@ const DEFAULT_HANDOFFS: u32 = 64;
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    client: Client,
-    name: Arc<[u8]>,
-    terms: Terms,
+    named: Named,
 }
 
 impl Lock {
     pub(crate) fn new(client: Client, name: &[u8], length: Duration, renewed: bool) -> Self {
         Self {
-            client,
-            name: name.into(),
-            terms: Terms {
-                length,
-                renewed,
-                max_hold: Duration::MAX,
-                handoffs: DEFAULT_HANDOFFS,
-                fair: false,
-                on_lost: None,
-            },
+            named: Named::new(client, name, Kind::Lock, length, renewed),
         }
     }
 
@@ -64,7 +45,7 @@ impl Lock {
     /// [command timeout](crate::ClientBuilder::command_timeout), so that a renewal can fail and be made again in time;
     /// any lease should be many round trips.
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.terms.length = lease;
+        self.named.terms.length = lease;
         self
     }
 
@@ -73,7 +54,7 @@ impl Lock {
     ///
     /// At least 10 ms. Defaults to no limit.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.terms.max_hold = max_hold;
+        self.named.terms.max_hold = max_hold;
         self
     }
 
@@ -89,7 +70,7 @@ impl Lock {
     /// client wait as one, and hand the lock on to each other for some time. A client that does not come for the lock
     /// in time when its turn has come may be overtaken; each time it happens, it is given twice as long.
     pub fn fair(mut self, fair: bool) -> Self {
-        self.terms.fair = fair;
+        self.named.terms.fair = fair;
         self
     }
 
@@ -101,7 +82,7 @@ impl Lock {
     /// locks that are not [`fair`](Self::fair) are handed on, to those who wait for them with equal settings (but for
     /// the callback, which is each grant's own), and none that was extended or lost.
     pub fn handoffs(mut self, handoffs: u32) -> Self {
-        self.terms.handoffs = handoffs;
+        self.named.terms.handoffs = handoffs;
         self
     }
 
@@ -113,13 +94,13 @@ impl Lock {
     /// was paused; work that must stop in time asks [`check`](Guard::check) before each write. A panic in it ends that
     /// call only. Defaults to none.
     pub fn on_lost(mut self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
-        self.terms.on_lost = Some(Arc::new(callback));
+        self.named.terms.on_lost = Some(Arc::new(callback));
         self
     }
 
     /// Returns the lock's name.
     pub fn name(&self) -> &[u8] {
-        &self.name
+        &self.named.name
     }
 
     /// Acquires the lock, waiting as long as it takes.
@@ -138,7 +119,7 @@ impl Lock {
     ///
     /// As [`acquire_with`](Self::acquire_with), but never [`Error::Timeout`].
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        none_if_busy(self.acquire_with(Wait::none()))
+        self.named.try_acquire()
     }
 
     /// Acquires the lock, waiting for at most `limit`.
@@ -166,10 +147,7 @@ impl Lock {
     /// - [`Error::Server`] if the server refuses the request for good, or with [`Wait::none`] for now.
     /// - [`Error::KeyConflict`] if the lock's key holds something else.
     pub fn acquire_with(&self, wait: Wait) -> Result<Guard, Error> {
-        let core = self.client.core()?;
-        self.terms.check()?;
-        let key = core.keyspace.lock(&self.name)?;
-        Guard::acquire(core, &self.name, key, &self.terms, &wait)
+        self.named.acquire(wait)
     }
 
     /// Runs `work` while holding the lock, waiting for it as long as it takes.
@@ -238,9 +216,7 @@ impl Lock {
     ///   answer, or refuses.
     /// - [`Error::KeyConflict`] if the lock's key holds something else.
     pub fn inspect(&self) -> Result<Inspection, Error> {
-        let core = self.client.core()?;
-        let key = core.keyspace.lock(&self.name)?;
-        Ok(core.ask(core.command_timeout, |timeout, _| core.store.inspect(&key, timeout))?)
+        self.named.inspect()
     }
 
     /// Throws out whoever holds the lock, of redlatch or not; tells whether somebody held it. Two round trips, at most
@@ -261,18 +237,7 @@ impl Lock {
     /// Those of [`inspect`](Self::inspect). After [`Error::Unconfirmed`] the holder may have been thrown out: do it
     /// again.
     pub fn force_release(&self) -> Result<bool, Error> {
-        let seen = self.inspect()?;
-        let core = self.client.core()?;
-        let key: Arc<[u8]> = core.keyspace.lock(&self.name)?.into();
-        for holder in &seen.holders {
-            let hold = Hold {
-                key: key.clone(),
-                token: Token::found(&holder.token),
-            };
-            // Whatever is found there: it is not, or no longer, the holder that was seen.
-            core.ask(core.command_timeout * 2, |timeout, _| core.store.evict(&hold, timeout))?;
-        }
-        Ok(!seen.holders.is_empty())
+        self.named.force_release()
     }
 }
 
@@ -283,18 +248,9 @@ impl RefUnwindSafe for Lock {}
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lock")
-            .field("name", &self.name.escape_ascii().to_string())
-            .field("lease", &self.terms.length)
-            .field("renewed", &self.terms.renewed)
+            .field("name", &self.name().escape_ascii().to_string())
+            .field("lease", &self.named.terms.length)
+            .field("renewed", &self.named.terms.renewed)
             .finish_non_exhaustive()
-    }
-}
-
-fn none_if_busy(acquired: Result<Guard, Error>) -> Result<Option<Guard>, Error> {
-    match acquired {
-        Ok(guard) => Ok(Some(guard)),
-        // An attempt that does not wait has no other timeout than this: it found the lock taken.
-        Err(Error::Timeout { .. }) => Ok(None),
-        Err(error) => Err(error),
     }
 }

@@ -324,10 +324,10 @@ fn a_lock_that_was_left_to_a_waiter_is_shown_as_reserved() {
     let lock = Client::open(server.url()).unwrap().lock("x");
     server.run("SET lock:x redlatch:claim:somebody PX 60000");
     let seen = lock.inspect().unwrap();
-    assert!(seen.reserved && seen.holders.is_empty() && !seen.is_free());
+    assert!(seen.reserved == 1 && seen.holders.is_empty() && !seen.is_free());
     assert_eq!(seen.to_string(), "reserved for a waiter");
     assert!(lock.try_acquire().unwrap().is_none());
     // There is nobody to throw out.
     assert!(!lock.force_release().unwrap());
-    assert!(lock.inspect().unwrap().reserved);
+    assert_eq!(lock.inspect().unwrap().reserved, 1);
 }

@@ -5,8 +5,8 @@ use std::{slice, sync::Arc, time::Duration};
 use crate::{
     Inspection,
     store::{
-        Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Spent, Store, Token, Turn, Upkeep,
-        memory::MemoryStore,
+        Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel, Spent, Store, Token,
+        Turn, Upkeep, memory::MemoryStore,
     },
 };
 
@@ -87,9 +87,9 @@ impl Store for Recorder {
         Ok(found)
     }
 
-    fn turn(&self, spent: &Spent, lease: Duration, fencing_tokens: u32, timeout: Duration) -> Result<Turn, Failure> {
-        let turn = self.memory.turn(spent, lease, fencing_tokens, timeout)?;
-        self.left(spent.hold, &turn, fencing_tokens);
+    fn turn(&self, spent: &Spent, sequel: &Sequel, timeout: Duration) -> Result<Turn, Failure> {
+        let turn = self.memory.turn(spent, sequel, timeout)?;
+        self.left(spent.hold, &turn, sequel.fencing_tokens);
         Ok(turn)
     }
 
@@ -98,8 +98,12 @@ impl Store for Recorder {
         self.memory.evict(hold, timeout)
     }
 
-    fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
-        self.memory.inspect(key, timeout)
+    fn inspect(&self, resource: &Resource, timeout: Duration) -> Result<Inspection, Failure> {
+        self.memory.inspect(resource, timeout)
+    }
+
+    fn set_limit(&self, resource: &Resource, limit: u32, timeout: Duration) -> Result<(), Failure> {
+        self.memory.set_limit(resource, limit, timeout)
     }
 
     fn listener(&self, channel: &Channel) -> Box<dyn Listener> {

@@ -10,7 +10,7 @@ use crate::{
     client::Core,
     clock::{Clock, ManualClock, Moment},
     keys::Keyspace,
-    store::{Found, Hold, Store, Token, memory::MemoryStore},
+    store::{Found, Hold, Resource, Store, Token, memory::MemoryStore},
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -107,7 +107,7 @@ impl World {
     /// Has somebody delete the key under the holder.
     pub(super) fn evict(&self, guard: &Guard) {
         let hold = Hold {
-            key: b"lock:x"[..].into(),
+            resource: Resource::lock("lock:x"),
             token: Token::found(guard.token().as_bytes()),
         };
         let _ = self.store.evict(&hold, COMMAND);

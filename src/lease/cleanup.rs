@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::{Clock, ManualClock},
-        store::because,
+        store::{Resource, because},
     };
 
     const LEASE: Duration = Duration::from_secs(10);
@@ -123,7 +123,7 @@ mod tests {
     /// Runs a clean-up to its end; returns how long it took and how many attempts.
     fn run(doubt: Doubt, clock: &ManualClock, mut answered: impl FnMut(Duration) -> bool) -> (Duration, u32) {
         let (start, mut attempts) = (clock.now(), 0);
-        let mut cleanup = Cleanup::new(Hold::new(b"k"[..].into()), doubt, LEASE, start);
+        let mut cleanup = Cleanup::new(Hold::new(Resource::lock("k")), doubt, LEASE, start);
         loop {
             attempts += 1;
             match cleanup.next(answered(start.until(clock.now())), clock.now()) {

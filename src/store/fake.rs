@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use super::{
-    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Knock, Listener, Spent, Store, Token, Turn, Upkeep,
-    because, memory::MemoryStore,
+    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Knock, Listener, Resource, Sequel, Spent, Store,
+    Token, Turn, Upkeep, because, memory::MemoryStore,
 };
 use crate::{
     Inspection,
@@ -73,7 +73,7 @@ impl FakeStore {
 
     /// A hold of somebody else's on the key `name`, granted for `lease`.
     pub(crate) fn taken_by_another(&self, name: &str, lease: Duration) -> Hold {
-        let hold = Hold::new(name.as_bytes().into());
+        let hold = Hold::new(Resource::lock(name));
         self.grant(&hold, lease);
         hold
     }
@@ -143,9 +143,9 @@ impl Store for FakeStore {
         self.exchange(timeout, || self.memory.release(spent, repeated, timeout))?
     }
 
-    fn turn(&self, spent: &Spent, lease: Duration, fencing_tokens: u32, timeout: Duration) -> Result<Turn, Failure> {
+    fn turn(&self, spent: &Spent, sequel: &Sequel, timeout: Duration) -> Result<Turn, Failure> {
         self.note("turn", spent.hold, timeout);
-        self.exchange(timeout, || self.memory.turn(spent, lease, fencing_tokens, timeout))?
+        self.exchange(timeout, || self.memory.turn(spent, sequel, timeout))?
     }
 
     fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
@@ -153,8 +153,12 @@ impl Store for FakeStore {
         self.exchange(timeout, || self.memory.evict(hold, timeout))?
     }
 
-    fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
-        self.exchange(timeout, || self.memory.inspect(key, timeout))?
+    fn inspect(&self, resource: &Resource, timeout: Duration) -> Result<Inspection, Failure> {
+        self.exchange(timeout, || self.memory.inspect(resource, timeout))?
+    }
+
+    fn set_limit(&self, resource: &Resource, limit: u32, timeout: Duration) -> Result<(), Failure> {
+        self.exchange(timeout, || self.memory.set_limit(resource, limit, timeout))?
     }
 
     fn listener(&self, channel: &Channel) -> Box<dyn Listener> {

@@ -9,26 +9,87 @@ pub(crate) mod fake;
 pub(crate) mod memory;
 pub(crate) mod redis;
 
-/// A key and the token that proves its owner: what every request about a grant carries.
+/// What can be held: a key on the server, and what stands there.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Resource {
+    pub(crate) key: Arc<[u8]>,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// A string: the token of the one holder.
+    Lock,
+    /// A sorted set: the tokens of the holders, by the end of their leases.
+    Semaphore {
+        /// How many permits there are, as its users declare.
+        limit: u32,
+        /// How many of them one hold has.
+        permits: u32,
+    },
+}
+
+impl Kind {
+    /// The same, for a hold of so many permits.
+    pub(crate) fn with_permits(self, permits: u32) -> Self {
+        match self {
+            Self::Lock => Self::Lock,
+            Self::Semaphore { limit, .. } => Self::Semaphore { limit, permits },
+        }
+    }
+}
+
+impl Resource {
+    #[cfg(test)]
+    pub(crate) fn lock(key: &str) -> Self {
+        Self {
+            key: key.as_bytes().into(),
+            kind: Kind::Lock,
+        }
+    }
+
+    /// How many permits a hold of it has: a lock has but one.
+    pub(crate) fn permits(&self) -> u32 {
+        match self.kind {
+            Kind::Lock => 1,
+            Kind::Semaphore { permits, .. } => permits,
+        }
+    }
+
+    /// How many permits there are, as its users declare.
+    pub(crate) fn limit(&self) -> u32 {
+        match self.kind {
+            Kind::Lock => 1,
+            Kind::Semaphore { limit, .. } => limit,
+        }
+    }
+
+    /// Whether a hold of it leaves nothing for anybody else.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.kind == Kind::Lock
+    }
+}
+
+/// A resource and the token that proves its holder: what every request about a grant carries.
 ///
 /// The token is drawn before the first request is sent and never used by another client, nor again after it was
 /// released; so a request can be repeated when its outcome is unknown, and one that arrives late can do no harm to
 /// anybody else.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Hold {
-    pub(crate) key: Arc<[u8]>,
+    pub(crate) resource: Resource,
     pub(crate) token: Token,
 }
 
 impl Hold {
-    /// A hold on `key` with a fresh token.
-    pub(crate) fn new(key: Arc<[u8]>) -> Self {
+    /// A hold of `resource` with a fresh token.
+    pub(crate) fn new(resource: Resource) -> Self {
         let token = Token::draw();
-        Self { key, token }
+        Self { resource, token }
     }
 }
 
-/// What stands at the key of a lock: bytes, since other libraries may have put them there.
+/// What proves a hold at its key: bytes, since other libraries may have put them there.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Token(Arc<[u8]>);
 
@@ -106,16 +167,20 @@ pub(crate) trait Store: Send + Sync {
     /// if nobody can tell.
     fn release(&self, spent: &Spent, repeated: bool, timeout: Duration) -> Result<Found, Failure>;
 
-    /// As [`release`](Self::release) if somebody waits; otherwise makes the key last at least `lease` from now and
-    /// draws fencing tokens for the next grants.
-    fn turn(&self, spent: &Spent, lease: Duration, fencing_tokens: u32, timeout: Duration) -> Result<Turn, Failure>;
+    /// As [`release`](Self::release) if somebody waits but the heir; otherwise keeps what was held for the grants that
+    /// follow.
+    fn turn(&self, spent: &Spent, sequel: &Sequel, timeout: Duration) -> Result<Turn, Failure>;
 
     /// Takes the key from the token on behalf of somebody else, so that the holder's own release finds it gone, and
     /// whatever place the token has among those who wait.
     fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure>;
 
-    /// Looks at `key` and what belongs to it, and changes nothing.
-    fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure>;
+    /// Looks at `resource` and what belongs to it, and changes nothing.
+    fn inspect(&self, resource: &Resource, timeout: Duration) -> Result<Inspection, Failure>;
+
+    /// Makes `limit` the number of permits of the semaphore `resource`, and leaves those that this adds to those who
+    /// wait.
+    fn set_limit(&self, resource: &Resource, limit: u32, timeout: Duration) -> Result<(), Failure>;
 
     /// What hears the knocks at `channel`.
     fn listener(&self, channel: &Channel) -> Box<dyn Listener>;
@@ -132,6 +197,19 @@ pub(crate) trait Store: Send + Sync {
 pub(crate) struct Spent<'a> {
     pub(crate) hold: &'a Hold,
     pub(crate) fencing_token: u64,
+}
+
+/// What is to follow on a grant that has ended, within the same client.
+#[derive(Clone, Copy)]
+pub(crate) struct Sequel<'a> {
+    /// How long the hold is to last from now on, at least.
+    pub(crate) lease: Duration,
+    /// How many fencing tokens to draw, in a row.
+    pub(crate) fencing_tokens: u32,
+    /// The token of the waiter that is to have it. Its place among those who wait is its own business.
+    pub(crate) heir: &'a Token,
+    /// Whether it is to have it although others wait.
+    pub(crate) insists: bool,
 }
 
 /// Hears the knocks at one channel, on a line of its own to the server.
@@ -193,7 +271,7 @@ pub(crate) enum Acquired {
     },
 }
 
-/// What became of a key whose grant has ended.
+/// What became of a hold whose grant has ended.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Turn {
     /// It was kept, with fencing tokens from this one on.
@@ -229,15 +307,21 @@ pub(crate) enum Failure {
     Unready(Source),
     /// The server answered with an error that will stay, such as a missing permission.
     Refused(Source),
-    /// The key (the lock's or its counter's) holds something else; nothing was changed.
+    /// The key (the resource's or its counter's) holds something else; nothing was changed.
     KeyConflict(Vec<u8>),
+    /// Others declare another limit for the semaphore; nothing was changed.
+    LimitMismatch { declared: u32, stored: u32 },
 }
 
 impl Failure {
     /// Whether the request may have taken effect, or may still do so.
     pub(crate) fn may_have_run(&self) -> bool {
         match self {
-            Failure::Unreachable(_) | Failure::NotSent(_) | Failure::Denied(_) | Failure::KeyConflict(_) => false,
+            Failure::Unreachable(_)
+            | Failure::NotSent(_)
+            | Failure::Denied(_)
+            | Failure::KeyConflict(_)
+            | Failure::LimitMismatch { .. } => false,
             // A server error is an unknown outcome too: a script may stop at any of its calls.
             Failure::Cut(_) | Failure::Silent(_) | Failure::Unready(_) | Failure::Refused(_) => true,
         }
@@ -256,7 +340,7 @@ impl Failure {
             | Failure::Cut(_)
             | Failure::Silent(_)
             | Failure::Unready(_) => true,
-            Failure::Denied(_) | Failure::Refused(_) | Failure::KeyConflict(_) => false,
+            Failure::Denied(_) | Failure::Refused(_) | Failure::KeyConflict(_) | Failure::LimitMismatch { .. } => false,
         }
     }
 }
@@ -268,6 +352,7 @@ impl From<Failure> for Error {
             Failure::Cut(source) | Failure::Silent(source) => Error::Unconfirmed(source),
             Failure::Denied(source) | Failure::Unready(source) | Failure::Refused(source) => Error::Server(source),
             Failure::KeyConflict(key) => Error::KeyConflict { key },
+            Failure::LimitMismatch { declared, stored } => Error::LimitMismatch { declared, stored },
         }
     }
 }
@@ -288,6 +373,10 @@ impl fmt::Display for Because {
 }
 
 impl std::error::Error for Because {}
+
+/// How long the fencing counter of a name, and the limit of a semaphore, are kept after the last lease. The server's
+/// clock alone keeps tokens rising; the counter bridges a clock that was stepped back, so it has to outlive such a step.
+pub(crate) const KEPT: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 
 /// The whole milliseconds that a server is asked for: rounded up, so that the lease it keeps is never shorter
 /// than the one counted here.

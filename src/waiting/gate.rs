@@ -11,7 +11,7 @@ use crate::{
     clock::Moment,
     lease::{Lease, OnLost, Succession, Terms},
     mistakes::{Mistake, makes},
-    store::Failure,
+    store::{Failure, Hold, Resource, Token},
     sync::Mutex,
 };
 
@@ -19,20 +19,20 @@ use crate::{
 /// the tokens are used: so no more are drawn than were used lately, doubling.
 const MOST_FENCING_TOKENS: u32 = 256;
 
-/// The lines of one client's threads, by key. A name has one as long as it is held or waited for here.
+/// The lines of one client's threads, by what they want: those who want another number of permits stand in another
+/// line. There is one as long as it is waited for here, or is a lock that is held here.
 #[derive(Default)]
 pub(crate) struct Gate {
-    lines: Mutex<HashMap<Arc<[u8]>, Line>>,
+    lines: Mutex<HashMap<Resource, Line>>,
 }
 
 #[derive(Default)]
 struct Line {
-    /// What a guard of this process has.
+    /// What a guard of this process has, if that leaves nothing for anybody else.
     lease: Option<Arc<Lease>>,
     waiters: VecDeque<Arc<Waiter>>,
-    /// Whether the first waiter is speaking to the server, or stands in its queue: then it is served by the server
-    /// only.
-    contending: bool,
+    /// Whether the first waiter is speaking to the server: then it is served by the server only.
+    speaking: bool,
     /// Whether the server has answered anybody who stood here.
     answered: bool,
     /// How often a lease was handed on lately.
@@ -41,6 +41,7 @@ struct Line {
 
 /// A thread in a line.
 struct Waiter {
+    token: Token,
     terms: Terms,
     bell: Arc<Bell>,
     /// Set when it is taken out of the line by another thread.
@@ -72,35 +73,40 @@ pub(super) enum Standing {
 pub(crate) enum Pass {
     /// The next waiter has it; with the callback of the grant that has ended.
     On(Option<OnLost>),
-    /// The next waiter may have it if no other process waits.
-    Ask,
+    /// The server has to be asked whether the next waiter, which has this token, may have it: although others wait, if
+    /// it `insists`.
+    Ask { heir: Token, insists: bool },
     /// It has to be released.
     No,
 }
 
 impl Gate {
-    /// Puts the calling thread at the end of the line for `key`.
-    pub(super) fn enter(&self, key: &Arc<[u8]>, terms: &Terms, bell: &Arc<Bell>) -> InLine<'_> {
+    /// Puts the calling thread, which is going to ask for `hold`, at the end of its line.
+    pub(super) fn enter(&self, hold: &Hold, terms: &Terms, bell: &Arc<Bell>) -> InLine<'_> {
         let waiter = Arc::new(Waiter {
+            token: hold.token.clone(),
             terms: terms.clone(),
             bell: bell.clone(),
             outcome: Mutex::default(),
         });
         let mut lines = self.lines.lock();
-        let line = lines.entry(key.clone()).or_default();
+        let line = lines.entry(hold.resource.clone()).or_default();
         line.waiters.push_back(waiter.clone());
         line.name_heir();
         InLine {
             gate: self,
-            key: key.clone(),
+            resource: hold.resource.clone(),
             waiter,
         }
     }
 
     /// Notes that a guard of this process has `lease` now.
     pub(super) fn hold(&self, lease: &Arc<Lease>) {
+        if !lease.hold.resource.is_exclusive() {
+            return;
+        }
         let mut lines = self.lines.lock();
-        let line = lines.entry(lease.hold.key.clone()).or_default();
+        let line = lines.entry(lease.hold.resource.clone()).or_default();
         let bell = line.take_up(lease);
         drop(lines);
         ring(bell);
@@ -114,29 +120,37 @@ impl Gate {
     /// Puts `next` in the place of `lease`, which has ended, and hands it on.
     pub(crate) fn replace(&self, lease: &Arc<Lease>, next: &Arc<Lease>) -> Pass {
         let mut lines = self.lines.lock();
-        let Some(line) = lines.get_mut(&lease.hold.key).filter(|line| line.has(lease)) else {
+        let Some(line) = lines.get_mut(&lease.hold.resource) else {
             return Pass::No;
         };
-        line.lease = Some(next.clone());
-        let (pass, bell) = line.pass();
+        if lease.hold.resource.is_exclusive() {
+            if !line.has(lease) {
+                return Pass::No;
+            }
+            line.lease = Some(next.clone());
+        }
+        let (pass, bell) = line.pass(next);
         line.name_heir();
+        // The next one has to stand in the server's queue, where permits of others come from.
+        let next_bell = line.first_bell().filter(|_| bell.is_some() && line.lease.is_none());
         // Nobody is woken under the mutex, only to wait for it.
         drop(lines);
         ring(bell);
+        ring(next_bell);
         pass
     }
 
     /// Notes that `lease` is no longer held, nor the server's to give to others: the first waiter may speak to it.
     pub(crate) fn leave(&self, lease: &Arc<Lease>) {
         let mut lines = self.lines.lock();
-        let key = &lease.hold.key;
-        let Some(line) = lines.get_mut(key).filter(|line| line.has(lease)) else {
+        let resource = &lease.hold.resource;
+        let Some(line) = lines.get_mut(resource).filter(|line| line.has(lease)) else {
             return;
         };
         line.lease = None;
         let bell = line.first_bell();
         if line.is_empty() {
-            lines.remove(key);
+            lines.remove(resource);
         }
         drop(lines);
         ring(bell);
@@ -148,10 +162,14 @@ impl Gate {
         self.lines.lock().is_empty()
     }
 
-    /// How many fencing tokens to draw for a lease of `key`: one, and some for those to whom it may be handed on.
-    pub(crate) fn fencing_tokens(&self, key: &[u8], terms: &Terms) -> u32 {
+    /// How many fencing tokens to draw for a lease of `resource`: one, and some for those to whom it may be handed on
+    /// without asking the server.
+    pub(crate) fn fencing_tokens(&self, resource: &Resource, terms: &Terms) -> u32 {
+        if !resource.is_exclusive() {
+            return 1;
+        }
         let lines = self.lines.lock();
-        lines.get(key).map_or(1, |line| line.fencing_tokens(terms))
+        lines.get(resource).map_or(1, |line| line.fencing_tokens(terms))
     }
 }
 
@@ -164,9 +182,11 @@ impl Line {
         self.lease.is_none() && self.waiters.is_empty()
     }
 
-    /// Takes in that a guard of this process has `lease` now. The first waiter is to be rung, to see until when.
+    /// Takes in that a guard of this process has `lease` now. The first waiter is to be rung, to see what is left.
     fn take_up(&mut self, lease: &Arc<Lease>) -> Option<Arc<Bell>> {
-        self.lease = Some(lease.clone());
+        if lease.hold.resource.is_exclusive() {
+            self.lease = Some(lease.clone());
+        }
         self.answered = true;
         self.name_heir();
         self.first_bell()
@@ -184,10 +204,9 @@ impl Line {
         self.waiters.front().map(|first| first.bell.clone())
     }
 
-    /// Hands the lease on to the first waiter, if that may have it, and takes it out of the line. Its bell is to be
-    /// rung.
-    fn pass(&mut self) -> (Pass, Option<Arc<Bell>>) {
-        let (Some(lease), Some(first), false) = (&self.lease, self.waiters.front(), self.contending) else {
+    /// Hands `lease` on to the first waiter, if that may have it, and takes it out of the line. Its bell is to be rung.
+    fn pass(&mut self, lease: &Arc<Lease>) -> (Pass, Option<Arc<Bell>>) {
+        let (Some(first), false) = (self.waiters.front(), self.speaking) else {
             return (Pass::No, None);
         };
         match lease.hand_on(&first.terms) {
@@ -198,7 +217,10 @@ impl Line {
                 self.handed_on = self.handed_on.saturating_add(1);
                 (Pass::On(callback), bell)
             }
-            Succession::Asks => (Pass::Ask, None),
+            Succession::Asks { insists } => {
+                let heir = first.token.clone();
+                (Pass::Ask { heir, insists }, None)
+            }
             Succession::None => (Pass::No, None),
         }
     }
@@ -206,12 +228,12 @@ impl Line {
     fn remove(&mut self, waiter: &Arc<Waiter>) {
         if let Some(at) = self.waiters.iter().position(|other| Arc::ptr_eq(other, waiter)) {
             self.waiters.remove(at);
-            self.contending &= at != 0;
+            self.speaking &= at != 0;
         }
     }
 
     fn fencing_tokens(&self, terms: &Terms) -> u32 {
-        let behind = (self.waiters.len() - usize::from(self.contending)) as u32;
+        let behind = (self.waiters.len() - usize::from(self.speaking)) as u32;
         if behind == 0 || !terms.hands_on() {
             return 1;
         }
@@ -226,7 +248,7 @@ impl Line {
 /// A thread's place in a line, until it is dropped.
 pub(super) struct InLine<'a> {
     gate: &'a Gate,
-    key: Arc<[u8]>,
+    resource: Resource,
     waiter: Arc<Waiter>,
 }
 
@@ -237,7 +259,7 @@ impl InLine<'_> {
         if let Some(outcome) = self.waiter.outcome.lock().take() {
             return Standing::Out(outcome);
         }
-        let line = &lines[&self.key];
+        let line = &lines[&self.resource];
         if !self.is_first(line) {
             return Standing::Behind;
         }
@@ -253,29 +275,29 @@ impl InLine<'_> {
     /// if something was meanwhile.
     pub(super) fn speak(&self) -> bool {
         let mut lines = self.gate.lines.lock();
-        match lines.get_mut(&self.key) {
+        match lines.get_mut(&self.resource) {
             Some(line) if self.is_first(line) => {
-                line.contending = true;
+                line.speaking = true;
                 true
             }
             _ => false,
         }
     }
 
-    /// Notes that the server has not granted it, and whether the thread stands in its queue now.
-    pub(super) fn spoken(&self, answered: bool, queued: bool) {
-        if let Some(line) = self.gate.lines.lock().get_mut(&self.key)
+    /// Notes that the server has not granted it.
+    pub(super) fn spoken(&self, answered: bool) {
+        if let Some(line) = self.gate.lines.lock().get_mut(&self.resource)
             && self.is_first(line)
         {
             line.answered |= answered;
-            line.contending = queued;
+            line.speaking = false;
         }
     }
 
     /// Notes that the server has granted the thread `lease`; it is out of the line.
     pub(super) fn granted(&self, lease: &Arc<Lease>) {
         let mut lines = self.gate.lines.lock();
-        let line = lines.entry(self.key.clone()).or_default();
+        let line = lines.entry(self.resource.clone()).or_default();
         line.remove(&self.waiter);
         line.handed_on = 0;
         let bell = line.take_up(lease);
@@ -287,7 +309,7 @@ impl InLine<'_> {
     pub(super) fn dissolve(&self, failure: &Failure) {
         let mut lines = self.gate.lines.lock();
         let mut those_behind = VecDeque::new();
-        if let Some(line) = lines.get_mut(&self.key)
+        if let Some(line) = lines.get_mut(&self.resource)
             && !line.answered
         {
             line.remove(&self.waiter);
@@ -312,7 +334,7 @@ impl InLine<'_> {
     fn step_out(&self) {
         let mut lines = self.gate.lines.lock();
         let mut bell = None;
-        if let Some(line) = lines.get_mut(&self.key) {
+        if let Some(line) = lines.get_mut(&self.resource) {
             let was_first = self.is_first(line);
             line.remove(&self.waiter);
             bell = line
@@ -320,7 +342,7 @@ impl InLine<'_> {
                 .filter(|_| was_first && !makes(Mistake::LeavesInSilence));
             line.name_heir();
             if line.is_empty() {
-                lines.remove(&self.key);
+                lines.remove(&self.resource);
             }
         }
         drop(lines);

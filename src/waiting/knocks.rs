@@ -13,7 +13,7 @@ use crate::{
     clock::{Clock, Moment},
     lease::Sweeper,
     mistakes::{Mistake, makes},
-    store::{Channel, Hold, Knock, Listener, Store, Token},
+    store::{Channel, Hold, Knock, Listener, Resource, Store, Token},
     sync::{Condvar, Mutex},
 };
 
@@ -58,11 +58,11 @@ struct State {
     listening: bool,
     closing: bool,
     expecting: HashMap<Token, Expecting>,
-    /// Those who keep to their turn, by key.
-    turns: HashMap<Arc<[u8]>, Turns>,
+    /// Those who keep to their turn, by what they want.
+    turns: HashMap<Resource, Turns>,
 }
 
-/// The places of this client for one key. The first one speaks to the server for all of them.
+/// The places of this client for one resource. The first one speaks to the server for all of them.
 struct Turns {
     places: BTreeMap<u64, Token>,
     /// When it last did.
@@ -71,7 +71,7 @@ struct Turns {
 
 struct Expecting {
     bell: Arc<Bell>,
-    key: Arc<[u8]>,
+    resource: Resource,
     place: Option<u64>,
     /// When it is going to look by itself, for those behind it too.
     next_look: Moment,
@@ -121,7 +121,7 @@ impl Knocks {
     pub(super) fn expect<'a>(&'a self, hold: &'a Hold, bell: &Arc<Bell>) -> Expectation<'a> {
         let expecting = Expecting {
             bell: bell.clone(),
-            key: hold.key.clone(),
+            resource: hold.resource.clone(),
             place: None,
             next_look: Moment::NEVER,
         };
@@ -259,11 +259,11 @@ impl Expectation<'_> {
         }
     }
 
-    /// Whether another one of this client has an older place for the same key: the first speaks to the server for all.
+    /// Whether another one of this client has an older place for the same: the first speaks to the server for all.
     pub(super) fn is_kept_by_another(&self) -> bool {
         let state = self.knocks.shared.state.lock();
         let own = state.expecting.get(&self.hold.token);
-        own.is_some_and(|own| own.place.is_some()) && state.first(&self.hold.key) != Some(&self.hold.token)
+        own.is_some_and(|own| own.place.is_some()) && state.first(&self.hold.resource) != Some(&self.hold.token)
     }
 
     /// Those of this client for whose places it has to speak now: all behind it, if it is the first and nobody has done
@@ -271,7 +271,7 @@ impl Expectation<'_> {
     pub(super) fn companions(&self) -> Vec<(Token, u64)> {
         let shared = &self.knocks.shared;
         let state = shared.state.lock();
-        let Some(turns) = state.turns.get(&self.hold.key) else {
+        let Some(turns) = state.turns.get(&self.hold.resource) else {
             return Vec::new();
         };
         let is_first = turns
@@ -288,7 +288,7 @@ impl Expectation<'_> {
     /// Notes that the server has heard of its companions.
     pub(super) fn note_spoken_for(&self) {
         let shared = &self.knocks.shared;
-        if let Some(turns) = shared.state.lock().turns.get_mut(&self.hold.key) {
+        if let Some(turns) = shared.state.lock().turns.get_mut(&self.hold.resource) {
             turns.spoken_for = shared.clock.now();
         }
     }
@@ -304,7 +304,7 @@ impl Expectation<'_> {
         };
         for token in departed {
             let hold = Hold {
-                key: self.hold.key.clone(),
+                resource: self.hold.resource.clone(),
                 token: token.clone(),
             };
             shared.sweeper.pass_on(&hold, shared.place_lasts);
@@ -316,12 +316,12 @@ impl Drop for Expectation<'_> {
     fn drop(&mut self) {
         let shared = &self.knocks.shared;
         let mut state = shared.state.lock();
-        let spoke_for_others = state.first(&self.hold.key) == Some(&self.hold.token);
+        let spoke_for_others = state.first(&self.hold.resource) == Some(&self.hold.token);
         state.note_place(&self.hold.token, None, shared.clock.now());
         let gone = state.expecting.remove(&self.hold.token);
         if spoke_for_others
             && let Some(gone) = gone
-            && let Some(turns) = state.turns.get(&self.hold.key)
+            && let Some(turns) = state.turns.get(&self.hold.resource)
             && let Some((_, next)) = turns.places.first_key_value()
             && let Some(next) = state.expecting.get(next)
         {
@@ -333,8 +333,8 @@ impl Drop for Expectation<'_> {
 }
 
 impl State {
-    fn first(&self, key: &[u8]) -> Option<&Token> {
-        let (_, token) = self.turns.get(key)?.places.first_key_value()?;
+    fn first(&self, resource: &Resource) -> Option<&Token> {
+        let (_, token) = self.turns.get(resource)?.places.first_key_value()?;
         Some(token)
     }
 
@@ -345,7 +345,7 @@ impl State {
         if expecting.place == place {
             return;
         }
-        let turns = self.turns.entry(expecting.key.clone()).or_insert_with(|| Turns {
+        let turns = self.turns.entry(expecting.resource.clone()).or_insert_with(|| Turns {
             places: BTreeMap::new(),
             spoken_for: now,
         });
@@ -357,7 +357,7 @@ impl State {
         }
         expecting.place = place;
         if turns.places.is_empty() {
-            self.turns.remove(&expecting.key);
+            self.turns.remove(&expecting.resource);
         }
     }
 }
@@ -400,7 +400,7 @@ mod tests {
                 on_lost: None,
             })
             .unwrap();
-        let holds = [(); 2].map(|()| Hold::new(b"x"[..].into()));
+        let holds = [(); 2].map(|()| Hold::new(Resource::lock("x")));
         let bell = Arc::new(Bell::default());
         let [first, second] = [&holds[0], &holds[1]].map(|hold| core.knocks.expect(hold, &bell));
         first.note_place(Some(1));
@@ -426,7 +426,7 @@ mod tests {
             interrupt: None,
         };
         core.store.acquire(&ask, SECOND).unwrap();
-        let waiting = || core.store.inspect(b"x", SECOND).unwrap().waiters;
+        let waiting = || core.store.inspect(&Resource::lock("x"), SECOND).unwrap().waiters;
         assert_eq!(waiting(), 2);
         first.let_go_of_the_departed(&companions);
         let start = std::time::Instant::now();

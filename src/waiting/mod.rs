@@ -106,7 +106,7 @@ impl<'a> Waiting<'a> {
         let waits = deadline > started;
         Self {
             waits,
-            line: (waits && !acquire.terms.fair).then(|| core.gate.enter(&acquire.hold.key, acquire.terms, &bell)),
+            line: (waits && !acquire.terms.fair).then(|| core.gate.enter(acquire.hold, acquire.terms, &bell)),
             registration: Registration::new(core, acquire.hold, acquire.terms.fair, &bell, started),
             acquire,
             bell,
@@ -177,7 +177,7 @@ impl<'a> Waiting<'a> {
         let ask = Ask {
             hold,
             lease: terms.first_length(),
-            fencing_tokens: core.gate.fencing_tokens(&hold.key, terms),
+            fencing_tokens: core.gate.fencing_tokens(&hold.resource, terms),
             fair: terms.fair,
             place: request.asks.then_some(&place),
             asked_for_place: request.asked_before,
@@ -192,7 +192,7 @@ impl<'a> Waiting<'a> {
         if let Some(line) = &self.line
             && !matches!(step, Ok(Step::Granted(_)))
         {
-            line.spoken(self.contact.begun, request.asks);
+            line.spoken(self.contact.begun);
         }
         step
     }
@@ -406,14 +406,17 @@ mod tests {
     use crate::{
         clock::{Clock, Moment},
         keys::Keyspace,
-        store::fake::{FakeStore, Fault},
+        store::{
+            Resource,
+            fake::{FakeStore, Fault},
+        },
     };
 
     const LEASE: Duration = Duration::from_secs(30);
     const COMMAND: Duration = Duration::from_secs(1);
 
     fn hold() -> Hold {
-        Hold::new(b"lock:x"[..].into())
+        Hold::new(Resource::lock("lock:x"))
     }
 
     fn core(store: &FakeStore) -> Core {

@@ -7,7 +7,7 @@ use crate::{
         tests::{granted_at, terms},
     },
     store::{
-        because,
+        Resource, because,
         fake::{FakeStore, Fault},
     },
 };
@@ -31,7 +31,7 @@ impl Fixture {
 
     fn lease(&self, name: &str, terms: &Terms) -> Arc<Lease> {
         let clock = self.store.clock.clone();
-        let hold = Hold::new(name.as_bytes().into());
+        let hold = Hold::new(Resource::lock(name));
         self.store.grant(&hold, terms.first_length());
         let grant = granted_at(clock.now());
         Arc::new(Lease::new(hold, name.as_bytes().into(), &grant, terms, clock))
@@ -264,7 +264,7 @@ fn many_leases_go_out_in_few_batches() {
 #[test]
 fn what_an_attempt_may_leave_behind_is_deleted_soon_even_when_it_runs_late() {
     let fixture = Fixture::new();
-    let hold = Hold::new(b"x"[..].into());
+    let hold = Hold::new(Resource::lock("x"));
     let mut doubt = Doubt::default();
     doubt.add(
         fixture.store.clock.now(),

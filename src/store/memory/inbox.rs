@@ -1,18 +1,41 @@
 //! Where knocks are left for a client of this process.
 
 use std::{
-    collections::VecDeque,
-    sync::Arc,
+    collections::{HashMap, VecDeque},
+    sync::{Arc, Weak},
     time::{Duration, Instant},
 };
 
 use crate::{
-    store::{Failure, Knock, Listener, because},
+    store::{Channel, Failure, Knock, Listener, because},
     sync::{Condvar, Mutex},
 };
 
+/// Those of the clients that listen.
 #[derive(Default)]
-pub(super) struct Inbox {
+pub(super) struct Inboxes(HashMap<Channel, Weak<Inbox>>);
+
+impl Inboxes {
+    pub(super) fn open(&mut self, channel: &Channel) -> InboxListener {
+        let inbox = Arc::new(Inbox::default());
+        self.0.retain(|_, inbox| inbox.strong_count() > 0);
+        self.0.insert(channel.clone(), Arc::downgrade(&inbox));
+        InboxListener(inbox)
+    }
+
+    /// Tells whether anybody hears it.
+    pub(super) fn leave(&mut self, channel: &Channel, knock: Knock) -> bool {
+        let Some(inbox) = self.0.get(channel).and_then(Weak::upgrade) else {
+            self.0.remove(channel);
+            return false;
+        };
+        inbox.leave(knock);
+        true
+    }
+}
+
+#[derive(Default)]
+struct Inbox {
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -24,14 +47,14 @@ struct State {
 }
 
 impl Inbox {
-    pub(super) fn leave(&self, knock: Knock) {
+    fn leave(&self, knock: Knock) {
         self.state.lock().knocks.push_back(knock);
         self.changed.notify_one();
     }
 }
 
 /// Takes the knocks out of an inbox, which lasts as long as this.
-pub(super) struct InboxListener(pub(super) Arc<Inbox>);
+pub(super) struct InboxListener(Arc<Inbox>);
 
 impl Listener for InboxListener {
     fn open(&mut self, _: Duration) -> Result<(), Failure> {

@@ -2,6 +2,7 @@
 
 mod inbox;
 mod queue;
+mod slot;
 
 use std::{
     collections::HashMap,
@@ -10,13 +11,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use self::{
-    inbox::{Inbox, InboxListener},
-    queue::Queue,
-};
+use self::{inbox::Inboxes, slot::Slot};
 use super::{
-    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Knock, Listener, Spent, Store, Token, Turn, Upkeep,
-    millis_rounded_up,
+    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel, Spent, Store, Turn,
+    Upkeep,
 };
 use crate::{
     Expiry, Finding, Holder, Inspection,
@@ -33,23 +31,12 @@ pub(crate) struct MemoryStore {
 
 #[derive(Default)]
 struct State {
-    grants: HashMap<Arc<[u8]>, Grant>,
-    /// Those who wait, by key. Empty ones are removed.
-    queues: HashMap<Arc<[u8]>, Queue>,
-    /// Where the clients that listen are knocked for.
-    inboxes: HashMap<Channel, Weak<Inbox>>,
+    slots: HashMap<Arc<[u8]>, Slot>,
+    inboxes: Inboxes,
     /// One counter for all names: it rises within each of them, and no name leaves anything behind.
     fencing_token: u64,
-    /// How many grants may stand before expired ones are looked for.
+    /// How many slots may stand before idle ones are looked for.
     sweep_above: usize,
-}
-
-struct Grant {
-    token: Token,
-    ends: Moment,
-    fencing_token: u64,
-    /// Whether the key is only kept for its token, which was knocked for.
-    claim: bool,
 }
 
 /// The stores of one process by URL, so that all clients of a URL share one.
@@ -93,8 +80,9 @@ impl MemoryStore {
     /// Whether nothing is held, left to anybody, or waited for.
     #[cfg(all(test, shuttle))]
     pub(crate) fn is_empty(&self) -> bool {
-        let state = self.state.lock();
-        state.grants.is_empty() && state.queues.is_empty()
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        state.slots.values_mut().all(|slot| slot.is_empty(now))
     }
 
     /// The store that all clients of `url` in this process share, for as long as one of them exists.
@@ -112,157 +100,67 @@ impl MemoryStore {
     }
 }
 
-impl MemoryStore {
-    fn withdraw(&self, hold: &Hold) -> Found {
-        let mut state = self.state.lock();
-        let now = self.clock.now();
-        state.take_out(hold);
-        if state
-            .standing(&hold.key, now)
-            .is_some_and(|grant| grant.claim && grant.token == hold.token)
-        {
-            state.leave(&hold.key, now);
-        }
-        Found::Nothing
-    }
-}
-
 impl State {
-    /// What stands at the key of `hold`, seen by the owner of its token.
+    /// What stands at the key of `resource`, without what has ended; made if there is nothing.
+    fn slot(&mut self, resource: &Resource, now: Moment) -> (&mut Slot, &mut Inboxes) {
+        if self.slots.len() > self.sweep_above {
+            self.slots.retain(|_, slot| !slot.is_idle(now));
+            self.sweep_above = 2 * self.slots.len() + 64;
+        }
+        let slot = self.slots.entry(resource.key.clone());
+        let slot = slot.or_insert_with(|| Slot::new(resource, now));
+        slot.expire(now);
+        (slot, &mut self.inboxes)
+    }
+
+    /// As [`slot`](Self::slot), for a caller that expects its own kind there.
+    fn own_slot(&mut self, resource: &Resource, now: Moment) -> Result<(&mut Slot, &mut Inboxes), Failure> {
+        let (slot, inboxes) = self.slot(resource, now);
+        if slot.conflicts_with(resource, now) {
+            return Err(Failure::KeyConflict(resource.key.to_vec()));
+        }
+        match slot.declared_otherwise(resource, now) {
+            Some(stored) => Err(Failure::LimitMismatch {
+                declared: resource.limit(),
+                stored,
+            }),
+            None => Ok((slot, inboxes)),
+        }
+    }
+
+    /// What there is of `hold`, seen by the owner of its token.
     fn find(&mut self, hold: &Hold, now: Moment) -> Found {
-        match self.standing(&hold.key, now) {
-            None => Found::Nothing,
-            Some(grant) if grant.token == hold.token && !grant.claim => Found::Ours,
-            Some(_) => Found::Anothers,
+        let (slot, _) = self.slot(&hold.resource, now);
+        if slot.held_by(&hold.token).is_some() {
+            Found::Ours
+        } else if slot.conflicts_with(&hold.resource, now) || hold.resource.is_exclusive() && !slot.grants.is_empty() {
+            Found::Anothers
+        } else {
+            Found::Nothing
         }
     }
 
-    /// What stands at `key` and has not ended.
-    fn standing(&mut self, key: &Arc<[u8]>, now: Moment) -> Option<&mut Grant> {
-        if self.grants.get(key).is_some_and(|grant| grant.ends <= now) {
-            self.grants.remove(key);
+    fn release(&mut self, hold: &Hold, now: Moment) -> Found {
+        let found = self.find(hold, now);
+        if found == Found::Ours {
+            let (slot, inboxes) = self.slot(&hold.resource, now);
+            slot.release(&hold.token);
+            slot.serve(inboxes, now);
         }
-        self.grants.get_mut(key)
+        found
     }
 
-    fn acquire(&mut self, ask: &Ask, now: Moment) -> Acquired {
-        let Hold { key, token } = ask.hold;
-        let head = ask.fair.then(|| self.first_waiter(key, now)).flatten();
-        let its_place = ask.place.and_then(|place| place.number);
-        let may_take = head
-            .as_ref()
-            .is_none_or(|(place, head)| head.token == *token || its_place.is_some_and(|own| own < *place));
-        let busy_until = match self.standing(key, now) {
-            Some(grant) if grant.token == *token => None,
-            Some(grant) => Some(grant.ends),
-            None if may_take => None,
-            None => head.map(|(_, head)| head.lives_until),
-        };
-        if let Some(until) = busy_until {
-            let queue = self.queues.entry(key.clone()).or_default();
-            let place = match ask.place {
-                Some(place) => Some(queue.enter(token, place, clock_micros(), now)),
-                None => queue.place_of(token),
-            };
-            self.forget_if_empty(key);
-            let ttl = Some(now.until(until));
-            return Acquired::Busy { ttl, place };
-        }
-        self.take_out(ask.hold);
-        let fencing_token = self.next_fencing_tokens(ask.fencing_tokens);
-        self.grant(ask.hold, end_of(ask.lease, now), fencing_token, now);
-        Acquired::Granted { fencing_token }
+    fn withdraw(&mut self, hold: &Hold, now: Moment) {
+        let (slot, inboxes) = self.slot(&hold.resource, now);
+        slot.withdraw(&hold.token);
+        slot.serve(inboxes, now);
     }
 
-    /// Grants the key of `hold` until `ends`, or longer if it was the token's already.
-    fn grant(&mut self, hold: &Hold, ends: Moment, fencing_token: u64, now: Moment) {
-        if self.grants.len() > self.sweep_above {
-            self.grants.retain(|_, grant| grant.ends > now);
-            self.queues.retain(|_, queue| queue.len(now) > 0);
-            self.sweep_above = 2 * self.grants.len() + 64;
-        }
-        let had_it_until = self
-            .standing(&hold.key, now)
-            .filter(|grant| !grant.claim)
-            .map(|grant| grant.ends);
-        let grant = Grant {
-            token: hold.token.clone(),
-            ends: had_it_until.map_or(ends, |until| until.max(ends)),
-            fencing_token,
-            claim: false,
-        };
-        self.grants.insert(hold.key.clone(), grant);
-    }
-
-    /// Takes the key from whoever has it and leaves it to the first who waits, as a claim. One that is not strict about
-    /// its turn is passed over if nobody hears the knock. The next two clients
-    /// are told when the claim is over.
-    fn leave(&mut self, key: &Arc<[u8]>, now: Moment) {
-        self.grants.remove(key);
-        while let Some((first, others)) = self.queues.get_mut(key).and_then(|queue| queue.call_first(now)) {
-            let claim_ends = first.claim_ends(now);
-            if self.knock(&first.channel, key, &first.token, Duration::ZERO) || first.claim.is_none() {
-                let claim = Grant {
-                    token: first.token,
-                    ends: claim_ends,
-                    fencing_token: self.fencing_token,
-                    claim: true,
-                };
-                self.grants.insert(key.clone(), claim);
-                let mut delay = now.until(claim_ends);
-                for other in others.into_iter().take(2) {
-                    self.knock(&other.channel, key, &other.token, delay);
-                    delay *= 2;
-                }
-                break;
-            }
-            let hold = Hold {
-                key: key.clone(),
-                token: first.token,
-            };
-            self.take_out(&hold);
-        }
-        self.forget_if_empty(key);
-    }
-
-    /// Tells whether anybody hears it.
-    fn knock(&mut self, channel: &Channel, key: &Arc<[u8]>, token: &Token, after: Duration) -> bool {
-        let Some(inbox) = self.inboxes.get(channel).and_then(Weak::upgrade) else {
-            self.inboxes.remove(channel);
-            return false;
-        };
-        let hold = Hold {
-            key: key.clone(),
-            token: token.clone(),
-        };
-        inbox.leave(Knock { hold, after });
-        true
-    }
-
-    fn first_waiter(&mut self, key: &Arc<[u8]>, now: Moment) -> Option<(u64, queue::Waiter)> {
-        let first = self.queues.get_mut(key).and_then(|queue| queue.first(now));
-        self.forget_if_empty(key);
-        first
-    }
-
-    /// Takes a waiter out of its queue.
-    fn take_out(&mut self, hold: &Hold) {
-        if let Some(queue) = self.queues.get_mut(&hold.key) {
-            queue.take_out(&hold.token);
-        }
-        self.forget_if_empty(&hold.key);
-    }
-
-    fn forget_if_empty(&mut self, key: &Arc<[u8]>) {
-        if self.queues.get(key).is_some_and(Queue::is_empty) {
-            self.queues.remove(key);
-        }
-    }
-
-    /// The first of `count` fencing tokens in a row.
-    fn next_fencing_tokens(&mut self, count: u32) -> u64 {
+    /// The first of `count` fencing tokens in a row, for `resource`.
+    fn next_fencing_tokens(&mut self, resource: &Resource, count: u32, now: Moment) -> u64 {
         let first = (self.fencing_token + 1).max(clock_micros());
         self.fencing_token = first + u64::from(count) - 1;
+        self.slot(resource, now).0.fencing_token = first;
         first
     }
 }
@@ -272,80 +170,91 @@ fn clock_micros() -> u64 {
     time.as_micros() as u64
 }
 
-/// The end of a lease as a server keeps it, in whole milliseconds.
-fn end_of(lease: Duration, now: Moment) -> Moment {
-    now + Duration::from_millis(millis_rounded_up(lease))
-}
-
 impl Store for MemoryStore {
     fn acquire(&self, ask: &Ask, _: Duration) -> Result<Acquired, Failure> {
-        Ok(self.state.lock().acquire(ask, self.clock.now()))
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        let resource = &ask.hold.resource;
+        let (slot, inboxes) = state.own_slot(resource, now)?;
+        if let Err(busy) = slot.acquire(ask, clock_micros(), now) {
+            return Ok(busy);
+        }
+        // It may have left something: nobody else tells those who wait for permits that have ended by themselves.
+        slot.serve(inboxes, now);
+        let fencing_token = state.next_fencing_tokens(resource, ask.fencing_tokens, now);
+        Ok(Acquired::Granted { fencing_token })
     }
 
     fn renew(&self, hold: &Hold, lease: Duration, _: Duration) -> Result<Found, Failure> {
         let mut state = self.state.lock();
         let now = self.clock.now();
         let found = state.find(hold, now);
-        if let (Found::Ours, Some(grant)) = (found, state.standing(&hold.key, now)) {
-            grant.ends = grant.ends.max(end_of(lease, now));
+        if found == Found::Ours {
+            state.slot(&hold.resource, now).0.prolong(&hold.token, lease, now);
         }
         Ok(found)
     }
 
     fn release(&self, spent: &Spent, _: bool, _: Duration) -> Result<Found, Failure> {
+        Ok(self.state.lock().release(spent.hold, self.clock.now()))
+    }
+
+    fn turn(&self, spent: &Spent, sequel: &Sequel, _: Duration) -> Result<Turn, Failure> {
         let mut state = self.state.lock();
         let now = self.clock.now();
-        let found = state.find(spent.hold, now);
-        if found == Found::Ours {
-            state.leave(&spent.hold.key, now);
+        let Hold { resource, token } = spent.hold;
+        let (slot, _) = state.slot(resource, now);
+        let others_first = !sequel.insists && slot.waited_for_by_others_than(sequel.heir, now);
+        if slot.held_by(token).is_none() || others_first || slot.is_overdrawn() {
+            return Ok(Turn::Left(state.release(spent.hold, now)));
         }
-        Ok(found)
+        slot.prolong(token, sequel.lease, now);
+        let fencing_token = state.next_fencing_tokens(resource, sequel.fencing_tokens, now);
+        Ok(Turn::Kept { fencing_token })
     }
 
-    fn turn(&self, spent: &Spent, lease: Duration, fencing_tokens: u32, _: Duration) -> Result<Turn, Failure> {
+    fn evict(&self, hold: &Hold, _: Duration) -> Result<Found, Failure> {
         let mut state = self.state.lock();
         let now = self.clock.now();
-        let found = state.find(spent.hold, now);
-        if found == Found::Ours {
-            if state.first_waiter(&spent.hold.key, now).is_none() {
-                let fencing_token = state.next_fencing_tokens(fencing_tokens);
-                state.grant(spent.hold, end_of(lease, now), fencing_token, now);
-                return Ok(Turn::Kept { fencing_token });
-            }
-            state.leave(&spent.hold.key, now);
-        }
-        Ok(Turn::Left(found))
+        state.withdraw(hold, now);
+        Ok(state.release(hold, now))
     }
 
-    fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
-        self.withdraw(hold);
-        let fencing_token = 0;
-        self.release(&Spent { hold, fencing_token }, false, timeout)
-    }
-
-    fn inspect(&self, key: &[u8], _: Duration) -> Result<Inspection, Failure> {
-        let state = self.state.lock();
+    fn inspect(&self, resource: &Resource, _: Duration) -> Result<Inspection, Failure> {
+        let mut state = self.state.lock();
         let now = self.clock.now();
-        let waiters = state.queues.get(key).map_or(0, |queue| queue.len(now));
-        let held = |grant: &Grant| {
-            let holder = Holder::new(
-                grant.token.as_bytes(),
-                Expiry::In(Duration::from_millis(now.until(grant.ends).as_millis() as u64)),
-            );
-            Inspection::held(holder, Some(grant.fencing_token), waiters)
+        let (slot, _) = state.slot(resource, now);
+        if slot.conflicts_with(resource, now) {
+            return Err(Failure::KeyConflict(resource.key.to_vec()));
+        }
+        let (held, left): (Vec<_>, Vec<_>) = slot.grants.iter().partition(|grant| !grant.claim);
+        let holder = |grant: &&slot::Grant| Holder {
+            token: grant.token.as_bytes().to_vec(),
+            expiry: Expiry::In(Duration::from_millis(now.until(grant.ends).as_millis() as u64)),
+            permits: grant.resource.permits(),
         };
-        match state.grants.get(key).filter(|grant| grant.ends > now) {
-            Some(grant) if !grant.claim => Ok(held(grant)),
-            other => Ok(Inspection::not_held(other.is_some(), waiters)),
-        }
+        let kept = slot.declared_otherwise(resource, now);
+        Ok(Inspection {
+            fencing_token: (!held.is_empty()).then_some(slot.fencing_token),
+            holders: held.iter().map(holder).collect(),
+            waiters: slot.queue.len(now),
+            reserved: left.iter().map(|grant| grant.resource.permits()).sum(),
+            limit: slot.limit_at(now).unwrap_or(resource.limit()),
+            declared_limit: kept.unwrap_or(resource.limit()),
+        })
+    }
+
+    fn set_limit(&self, resource: &Resource, limit: u32, _: Duration) -> Result<(), Failure> {
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        let (slot, inboxes) = state.own_slot(resource, now)?;
+        slot.set_limit(resource, limit, now);
+        slot.serve(inboxes, now);
+        Ok(())
     }
 
     fn listener(&self, channel: &Channel) -> Box<dyn Listener> {
-        let inbox = Arc::new(Inbox::default());
-        let mut state = self.state.lock();
-        state.inboxes.retain(|_, inbox| inbox.strong_count() > 0);
-        state.inboxes.insert(channel.clone(), Arc::downgrade(&inbox));
-        Box::new(InboxListener(inbox))
+        Box::new(self.state.lock().inboxes.open(channel))
     }
 
     fn auditor(&self, _: &[u8]) -> Box<dyn Auditor> {
@@ -371,7 +280,10 @@ impl Upkeep for MemoryStore {
         let perform = |chore: &Chore| match chore {
             Chore::Renew(hold, lease) => self.renew(hold, *lease, timeout),
             Chore::Evict(hold) => self.evict(hold, timeout),
-            Chore::Withdraw(hold) => Ok(self.withdraw(hold)),
+            Chore::Withdraw(hold) => {
+                self.state.lock().withdraw(hold, self.clock.now());
+                Ok(Found::Nothing)
+            }
         };
         chores.iter().map(perform).collect()
     }

@@ -1,10 +1,10 @@
-//! Who waits for a key, in the order of their places.
+//! Who waits for a slot, in the order of their places.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, ops::Bound, time::Duration};
 
 use crate::{
     clock::Moment,
-    store::{Channel, Place, Token},
+    store::{Channel, Place, Resource, Token},
 };
 
 #[derive(Default)]
@@ -15,6 +15,7 @@ pub(super) struct Queue {
 #[derive(Clone)]
 pub(super) struct Waiter {
     pub(super) token: Token,
+    pub(super) resource: Resource,
     pub(super) channel: Channel,
     pub(super) lives_until: Moment,
     /// `None` for one that keeps to its turn: its claim lasts as long as it lives.
@@ -31,7 +32,7 @@ impl Waiter {
 impl Queue {
     /// Gives `token` the place that it asks for, or keeps it, along with those of its companions; `fresh` is the number
     /// of a new place, unless a later one was given already.
-    pub(super) fn enter(&mut self, token: &Token, place: &Place, fresh: u64, now: Moment) -> u64 {
+    pub(super) fn enter(&mut self, token: &Token, resource: &Resource, place: &Place, fresh: u64, now: Moment) -> u64 {
         let behind_all = self.waiters.last_key_value().map_or(0, |(last, _)| last + 1);
         let known = self.place_of(token);
         let number = place.number.or(known).unwrap_or_else(|| fresh.max(behind_all));
@@ -45,6 +46,7 @@ impl Queue {
         for (token, number) in kept {
             let waiter = Waiter {
                 token,
+                resource: resource.clone(),
                 channel: place.channel.clone(),
                 lives_until: now + place.lasts,
                 claim: place.claim,
@@ -61,26 +63,31 @@ impl Queue {
     /// The first that lives, with its place. Takes out the dead.
     pub(super) fn first(&mut self, now: Moment) -> Option<(u64, Waiter)> {
         self.bury(now);
-        self.waiters
-            .first_key_value()
-            .map(|(place, waiter)| (*place, waiter.clone()))
+        self.behind(0)
     }
 
-    /// The first that lives, which counts as dead from the end of its claim on unless it asks again, and the first ones of
-    /// other clients.
-    pub(super) fn call_first(&mut self, now: Moment) -> Option<(Waiter, Vec<Waiter>)> {
-        self.bury(now);
-        let mut waiters = self.waiters.values_mut();
-        let first = waiters.next()?;
-        first.lives_until = first.claim_ends(now);
-        let first = first.clone();
+    /// The first that stands behind `place`.
+    pub(super) fn behind(&self, place: u64) -> Option<(u64, Waiter)> {
+        let behind = (Bound::Excluded(place), Bound::Unbounded);
+        let (place, waiter) = self.waiters.range(behind).next()?;
+        Some((*place, waiter.clone()))
+    }
+
+    /// Notes that the waiter at `place` was called: it counts as dead from the end of its claim on, unless it asks
+    /// again. Returns the first ones of other clients behind it.
+    pub(super) fn call(&mut self, place: u64, now: Moment) -> Vec<Waiter> {
+        let mut waiters = self.waiters.range_mut(place..).map(|(_, waiter)| waiter);
+        let Some(called) = waiters.next() else {
+            return Vec::new();
+        };
+        called.lives_until = called.claim_ends(now);
         let mut others: Vec<Waiter> = Vec::new();
-        for waiter in waiters.map(|waiter| &*waiter) {
-            if first.channel != waiter.channel && others.iter().all(|other| other.channel != waiter.channel) {
+        for waiter in waiters {
+            if called.channel != waiter.channel && others.iter().all(|other| other.channel != waiter.channel) {
                 others.push(waiter.clone());
             }
         }
-        Some((first, others))
+        others
     }
 
     pub(super) fn len(&self, now: Moment) -> usize {
@@ -98,7 +105,7 @@ impl Queue {
             .map(|(place, _)| *place)
     }
 
-    fn bury(&mut self, now: Moment) {
+    pub(super) fn bury(&mut self, now: Moment) {
         self.waiters.retain(|_, waiter| waiter.lives_until > now);
     }
 }

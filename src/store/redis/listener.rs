@@ -16,7 +16,7 @@ use super::{
     socket::HangUp,
 };
 use crate::{
-    store::{Channel, Failure, Hold, Knock, Listener, Token, because},
+    store::{Channel, Failure, Hold, Kind, Knock, Listener, Resource, Token, because},
     sync::Mutex,
 };
 
@@ -123,7 +123,7 @@ impl Listener for RedisListener {
     }
 }
 
-/// What a message says: `<in how many ms> <token> <key>`.
+/// What a message says: `<in how many ms> <limit> <permits> <token> <key>`, with 0 and 0 for a lock.
 fn knock(message: &Value) -> Option<Knock> {
     let Value::Array(parts) = message else {
         return None;
@@ -131,12 +131,21 @@ fn knock(message: &Value) -> Option<Knock> {
     let [Value::BulkString(kind), _, Value::BulkString(text)] = &parts[..] else {
         return None;
     };
-    let mut words = text.splitn(3, |&byte| byte == b' ');
-    let millis = str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    let mut words = text.splitn(5, |&byte| byte == b' ');
+    let mut number = || str::from_utf8(words.next()?).ok()?.parse::<u64>().ok();
+    let millis = number()?;
+    let (limit, permits) = (u32::try_from(number()?).ok()?, u32::try_from(number()?).ok()?);
     let (token, key) = (words.next()?, words.next()?);
+    let resource = Resource {
+        key: key.into(),
+        kind: match (limit, permits) {
+            (0, 0) => Kind::Lock,
+            _ => Kind::Semaphore { limit, permits },
+        },
+    };
     (kind == b"message").then(|| Knock {
         hold: Hold {
-            key: key.into(),
+            resource,
             token: Token::found(token),
         },
         after: Duration::from_millis(millis),
@@ -154,16 +163,28 @@ mod tests {
 
     #[test]
     fn a_knock_says_who_should_come_for_what_and_when() {
-        let heard = knock(&message("message", b"25 abc lock:with a space\xff")).unwrap();
+        let heard = knock(&message("message", b"25 0 0 abc lock:with a space\xff")).unwrap();
         assert_eq!(heard.after, Duration::from_millis(25));
         assert_eq!(heard.hold.token, Token::found(b"abc"));
-        assert_eq!(&*heard.hold.key, b"lock:with a space\xff");
+        assert_eq!(&*heard.hold.resource.key, b"lock:with a space\xff");
+        assert_eq!(heard.hold.resource.kind, Kind::Lock);
+
+        let heard = knock(&message("message", b"0 5 2 abc semaphore:x")).unwrap();
+        assert_eq!(heard.hold.resource.kind, Kind::Semaphore { limit: 5, permits: 2 });
     }
 
     #[test]
     fn what_is_no_knock_is_passed_over() {
-        assert_eq!(knock(&message("subscribe", b"0 abc lock:x")), None);
-        for nonsense in [&b""[..], b"0", b"0 abc", b"soon abc lock:x", b"-1 abc lock:x"] {
+        assert_eq!(knock(&message("subscribe", b"0 0 0 abc lock:x")), None);
+        for nonsense in [
+            &b""[..],
+            b"0",
+            b"0 0 0 abc",
+            b"0 abc lock:x",
+            b"soon 0 0 abc lock:x",
+            b"-1 0 0 abc lock:x",
+            b"0 5 4294967296 abc semaphore:x",
+        ] {
             assert_eq!(knock(&message("message", nonsense)), None);
         }
         assert_eq!(knock(&Value::SimpleString("PONG".into())), None);

@@ -25,7 +25,8 @@ use self::{
     script::{Call, Scripts},
 };
 use super::{
-    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Spent, Store, Turn, Upkeep, because,
+    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel, Spent, Store, Turn,
+    Upkeep, because,
 };
 use crate::{Error, Inspection};
 
@@ -78,7 +79,7 @@ impl Store for RedisStore {
             _ => None,
         };
         let reply = script::run_if_open(&mut connection, &acquiring, deadline)?.remove(0)?;
-        reply::acquired(reply, &ask.hold.key)
+        reply::acquired(reply, &ask.hold.resource)
     }
 
     fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
@@ -89,17 +90,22 @@ impl Store for RedisStore {
         reply::found(self.call(self.scripts.releasing(spent, repeated), Urgency::First, timeout)?)
     }
 
-    fn turn(&self, spent: &Spent, lease: Duration, fencing_tokens: u32, timeout: Duration) -> Result<Turn, Failure> {
-        let turning = self.scripts.turning(spent, lease, fencing_tokens);
-        reply::turn(self.call(turning, Urgency::First, timeout)?)
+    fn turn(&self, spent: &Spent, sequel: &Sequel, timeout: Duration) -> Result<Turn, Failure> {
+        reply::turn(self.call(self.scripts.turning(spent, sequel), Urgency::First, timeout)?)
     }
 
     fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
         reply::found(self.call(self.scripts.evicting(hold), Urgency::CanWait, timeout)?)
     }
 
-    fn inspect(&self, key: &[u8], timeout: Duration) -> Result<Inspection, Failure> {
-        reply::inspection(self.call(self.scripts.inspecting(key), Urgency::CanWait, timeout)?, key)
+    fn inspect(&self, resource: &Resource, timeout: Duration) -> Result<Inspection, Failure> {
+        let inspecting = self.scripts.inspecting(resource);
+        reply::inspection(self.call(inspecting, Urgency::CanWait, timeout)?, resource)
+    }
+
+    fn set_limit(&self, resource: &Resource, limit: u32, timeout: Duration) -> Result<(), Failure> {
+        let setting_limit = self.scripts.setting_limit(resource, limit);
+        reply::limit_set(self.call(setting_limit, Urgency::CanWait, timeout)?, resource)
     }
 
     fn listener(&self, channel: &Channel) -> Box<dyn Listener> {

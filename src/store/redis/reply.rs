@@ -8,7 +8,7 @@ use crate::{
     Expiry, Holder, Inspection,
     error::Source,
     keys,
-    store::{Acquired, Failure, Found, Turn, because},
+    store::{Acquired, Failure, Found, Kind, Resource, Turn, because},
 };
 
 /// Said to a request of many words, in place of NOAUTH.
@@ -16,15 +16,12 @@ const UNAUTHENTICATED: &str = "unauthenticated multibulk length";
 
 const NO_MORE_CLIENTS: &str = "max number of clients";
 
-/// The answer to an acquire of the lock `key`.
-pub(super) fn acquired(reply: Value, key: &[u8]) -> Result<Acquired, Failure> {
-    match reply {
-        Value::ServerError(error) if is_wrong_type(&error) => Err(Failure::KeyConflict(key.to_vec())),
-        Value::ServerError(error) => Err(failure(error)),
+/// The answer to an acquire of `resource`.
+pub(super) fn acquired(reply: Value, resource: &Resource) -> Result<Acquired, Failure> {
+    match usable(reply, resource)? {
         Value::Int(fencing_token) if fencing_token > 0 => Ok(Acquired::Granted {
             fencing_token: fencing_token as u64,
         }),
-        Value::Nil => Err(Failure::KeyConflict(keys::helper("fencing", key))),
         Value::Array(parts) => match parts[..] {
             [Value::Int(ttl), Value::Int(place)] => Ok(Acquired::Busy {
                 ttl: u64::try_from(ttl).ok().map(Duration::from_millis),
@@ -34,6 +31,37 @@ pub(super) fn acquired(reply: Value, key: &[u8]) -> Result<Acquired, Failure> {
         },
         other => Err(unexpected(&other)),
     }
+}
+
+/// The answer to a change of the limit of `resource`.
+pub(super) fn limit_set(reply: Value, resource: &Resource) -> Result<(), Failure> {
+    match usable(reply, resource)? {
+        Value::Int(0) => Ok(()),
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// The answer, unless it is an error: one of the server's, or of a script that cannot use what stands at the keys of
+/// `resource`.
+fn usable(reply: Value, resource: &Resource) -> Result<Value, Failure> {
+    let Value::ServerError(error) = reply else {
+        return Ok(reply);
+    };
+    Err(match error.code() {
+        _ if is_wrong_type(&error) => Failure::KeyConflict(resource.key.to_vec()),
+        "KEYCONFLICT" => {
+            let kind = error.details().unwrap_or_default();
+            Failure::KeyConflict(keys::helper(kind, &resource.key))
+        }
+        "LIMITMISMATCH" => match error.details().and_then(|stored| stored.parse().ok()) {
+            Some(stored) => Failure::LimitMismatch {
+                declared: resource.limit(),
+                stored,
+            },
+            None => failure(error),
+        },
+        _ => failure(error),
+    })
 }
 
 /// The answer to a renewal or release.
@@ -62,25 +90,45 @@ pub(super) fn turn(reply: Value) -> Result<Turn, Failure> {
     }
 }
 
-/// The answer to a look at the lock `key`.
-pub(super) fn inspection(reply: Value, key: &[u8]) -> Result<Inspection, Failure> {
-    if let Value::ServerError(error) = &reply
-        && is_wrong_type(error)
-    {
-        return Err(Failure::KeyConflict(key.to_vec()));
+/// What stands in place of a holder's token before what is left to a waiter that was knocked for.
+const CLAIM: &[u8] = b"redlatch:claim:";
+
+/// The answer to a look at `resource`.
+pub(super) fn inspection(reply: Value, resource: &Resource) -> Result<Inspection, Failure> {
+    type Holders = Vec<(Vec<u8>, i64)>;
+    let (found, counter, waiters, declared_limit, limit): (Holders, Option<Vec<u8>>, usize, u32, u32) =
+        parsed(usable(reply, resource)?)?;
+    let mut holders: Vec<Holder> = Vec::new();
+    let mut reserved = 0;
+    for (member, left) in found {
+        if member.starts_with(CLAIM) {
+            reserved += 1;
+            continue;
+        }
+        let token = match resource.kind {
+            Kind::Lock => &member[..],
+            // The first permit of several bears the token alone, the others a number behind it.
+            Kind::Semaphore { .. } => member.split(|&byte| byte == b':').next().unwrap_or_default(),
+        };
+        match holders.iter_mut().find(|holder| holder.token == token) {
+            Some(holder) => holder.permits += 1,
+            None => holders.push(Holder {
+                token: token.to_vec(),
+                expiry: u64::try_from(left).map_or(Expiry::Never, |left| Expiry::In(Duration::from_millis(left))),
+                permits: 1,
+            }),
+        }
     }
-    let (token, ttl, counter, waiters): (Option<Vec<u8>>, i64, Option<Vec<u8>>, usize) = parsed(reply)?;
-    // Left to a waiter that was knocked for.
-    let reserved = token
-        .as_ref()
-        .is_some_and(|token| token.starts_with(b"redlatch:claim:"));
-    let Some(token) = token.filter(|_| !reserved) else {
-        return Ok(Inspection::not_held(reserved, waiters));
-    };
-    let expiry = u64::try_from(ttl).map_or(Expiry::Never, |ttl| Expiry::In(Duration::from_millis(ttl)));
     // What stands there may be no counter; an acquire would say so.
     let fencing_token = counter.and_then(|digits| str::from_utf8(&digits).ok()?.parse().ok());
-    Ok(Inspection::held(Holder::new(&token, expiry), fencing_token, waiters))
+    Ok(Inspection {
+        fencing_token: fencing_token.filter(|_| !holders.is_empty()),
+        holders,
+        waiters,
+        reserved,
+        limit,
+        declared_limit,
+    })
 }
 
 /// The answer to a plain command.

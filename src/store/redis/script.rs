@@ -5,78 +5,111 @@ use std::time::{Duration, Instant};
 use redis::{Arg, Cmd, ToRedisArgs, Value};
 
 use super::{connection::Connection, permission, reply};
-use crate::store::{Ask, Failure, Hold, Spent, millis_rounded_up};
-
-/// How long a fencing counter stays after the last grant of its name. The server's clock alone keeps tokens
-/// rising; the counter bridges a clock that was stepped back, so it has to outlive such a step.
-const FENCING_TTL: Duration = Duration::from_secs(2 * 24 * 60 * 60);
-
-/// What stands before the scripts that know of waiters.
-macro_rules! with_queue {
-    ($script:literal) => {
-        concat!(include_str!("../scripts/queue.lua"), "\n", include_str!($script))
-    };
-}
+use crate::store::{Ask, Failure, Hold, KEPT, Kind, Resource, Sequel, Spent, millis_rounded_up};
 
 pub(super) struct Scripts {
+    lock: Kit,
+    semaphore: Kit,
+    set_limit: Script,
+    /// How long the mark of a release stays. It has to outlive the repetition of a release whose answer was lost, which
+    /// ends within two command timeouts.
+    mark_ttl: Duration,
+}
+
+/// What can be done with a resource of one kind.
+struct Kit {
     acquire: Script,
     renew: Script,
     release: Script,
     turn: Script,
     withdraw: Script,
     inspect: Script,
-    /// How long the mark of a release stays. It has to outlive the repetition of a release whose answer was lost, which
-    /// ends within two command timeouts.
-    mark_ttl: Duration,
 }
 
-/// The helper keys of a lock.
+/// The text of a script: what every one begins with, the kind of slot that it is for, and itself.
+macro_rules! text {
+    ($slot:literal, $($part:literal),+) => {
+        concat!(
+            include_str!("../scripts/base.lua"), "\n",
+            include_str!(concat!("../scripts/", $slot)), "\n",
+            $(include_str!(concat!("../scripts/", $part)), "\n"),+
+        )
+    };
+}
+
+macro_rules! kit {
+    ($slot:literal) => {
+        Kit {
+            acquire: Script::new(text!($slot, "queue.lua", "acquire.lua")),
+            renew: Script::new(text!($slot, "renew.lua")),
+            release: Script::new(text!($slot, "queue.lua", "release.lua")),
+            turn: Script::new(text!($slot, "queue.lua", "turn.lua")),
+            withdraw: Script::new(text!($slot, "queue.lua", "withdraw.lua")),
+            inspect: Script::new(text!($slot, "inspect.lua")),
+        }
+    };
+}
+
+/// The helper keys of a resource.
 mod helper {
-    use crate::keys;
+    use crate::{keys, store::Resource};
 
-    pub(super) fn counter(key: &[u8]) -> Vec<u8> {
-        keys::helper("fencing", key)
+    pub(super) fn counter(resource: &Resource) -> Vec<u8> {
+        keys::helper("fencing", &resource.key)
     }
 
-    pub(super) fn mark(key: &[u8]) -> Vec<u8> {
-        keys::helper("released", key)
+    pub(super) fn marks(resource: &Resource) -> Vec<u8> {
+        keys::helper("released", &resource.key)
     }
 
-    pub(super) fn queue(key: &[u8]) -> Vec<u8> {
-        keys::helper("queue", key)
+    pub(super) fn queue(resource: &Resource) -> Vec<u8> {
+        keys::helper("queue", &resource.key)
     }
 
-    pub(super) fn waiters(key: &[u8]) -> Vec<u8> {
-        keys::helper("waiters", key)
+    pub(super) fn waiters(resource: &Resource) -> Vec<u8> {
+        keys::helper("waiters", &resource.key)
+    }
+
+    pub(super) fn limit(resource: &Resource) -> Vec<u8> {
+        keys::helper("limit", &resource.key)
     }
 }
 
 impl Scripts {
     pub(super) fn new(command_timeout: Duration) -> Self {
         Self {
-            acquire: Script::new(with_queue!("../scripts/acquire.lua")),
-            renew: Script::new(include_str!("../scripts/renew.lua")),
-            release: Script::new(with_queue!("../scripts/release.lua")),
-            turn: Script::new(with_queue!("../scripts/turn.lua")),
-            withdraw: Script::new(with_queue!("../scripts/withdraw.lua")),
-            inspect: Script::new(include_str!("../scripts/inspect.lua")),
+            lock: kit!("lock.lua"),
+            semaphore: kit!("semaphore.lua"),
+            set_limit: Script::new(text!("semaphore.lua", "queue.lua", "set_limit.lua")),
             mark_ttl: (command_timeout * 3).max(Duration::from_secs(1)),
         }
     }
 
+    fn kit(&self, resource: &Resource) -> &Kit {
+        match resource.kind {
+            Kind::Lock => &self.lock,
+            Kind::Semaphore { .. } => &self.semaphore,
+        }
+    }
+
     pub(super) fn acquiring(&self, ask: &Ask) -> Call<'_> {
-        let (key, counter) = (&ask.hold.key, helper::counter(&ask.hold.key));
+        let resource = &ask.hold.resource;
+        let acquire = &self.kit(resource).acquire;
+        let counter = helper::counter(resource);
         let waits = ask.fair || ask.asked_for_place || ask.place.is_some();
-        let call = if waits {
-            let (queue, waiters) = (helper::queue(key), helper::waiters(key));
-            self.acquire.on(&[key, &counter, &queue, &waiters])
+        // A lock that is free is so because nobody waits: those who do are looked at only by those who would.
+        let call = if waits || !resource.is_exclusive() {
+            acquire.on(
+                resource,
+                &[&counter, &helper::queue(resource), &helper::waiters(resource)],
+            )
         } else {
-            self.acquire.on(&[key, &counter])
+            acquire.on(resource, &[&counter])
         };
         let call = call
             .arg(ask.hold.token.as_bytes())
             .arg(millis_rounded_up(ask.lease))
-            .arg(FENCING_TTL.as_secs() * 1000)
+            .arg(KEPT.as_millis() as u64)
             .arg(ask.fencing_tokens);
         if !waits {
             return call;
@@ -98,8 +131,9 @@ impl Scripts {
     }
 
     pub(super) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
-        self.renew
-            .on(&[&hold.key])
+        self.kit(&hold.resource)
+            .renew
+            .on(&hold.resource, &[])
             .arg(hold.token.as_bytes())
             .arg(millis_rounded_up(lease))
     }
@@ -117,35 +151,55 @@ impl Scripts {
         self.release_of(hold).arg(0).arg(0).arg(0)
     }
 
-    fn release_of(&self, hold: &Hold) -> Call<'_> {
-        let key = &hold.key;
-        self.release
-            .on(&[key, &helper::mark(key), &helper::queue(key), &helper::waiters(key)])
-            .arg(hold.token.as_bytes())
+    fn release_of(&self, Hold { resource, token }: &Hold) -> Call<'_> {
+        let (marks, queue, waiters) = (
+            helper::marks(resource),
+            helper::queue(resource),
+            helper::waiters(resource),
+        );
+        self.kit(resource)
+            .release
+            .on(resource, &[&marks, &queue, &waiters])
+            .arg(token.as_bytes())
     }
 
-    pub(super) fn turning(&self, spent: &Spent, lease: Duration, fencing_tokens: u32) -> Call<'_> {
-        let key = &spent.hold.key;
-        let (mark, queue, waiters) = (helper::mark(key), helper::queue(key), helper::waiters(key));
-        self.turn
-            .on(&[key, &mark, &queue, &waiters, &helper::counter(key)])
-            .arg(spent.hold.token.as_bytes())
+    pub(super) fn turning(&self, spent: &Spent, sequel: &Sequel) -> Call<'_> {
+        let Hold { resource, token } = spent.hold;
+        let (marks, queue, waiters) = (
+            helper::marks(resource),
+            helper::queue(resource),
+            helper::waiters(resource),
+        );
+        self.kit(resource)
+            .turn
+            .on(resource, &[&marks, &queue, &waiters, &helper::counter(resource)])
+            .arg(token.as_bytes())
             .arg(spent.fencing_token)
             .arg(self.mark_ttl.as_millis() as u64)
-            .arg(millis_rounded_up(lease))
-            .arg(FENCING_TTL.as_secs() * 1000)
-            .arg(fencing_tokens)
+            .arg(millis_rounded_up(sequel.lease))
+            .arg(KEPT.as_millis() as u64)
+            .arg(sequel.fencing_tokens)
+            .arg(sequel.heir.as_bytes())
+            .arg(u8::from(sequel.insists))
     }
 
-    pub(super) fn withdrawing(&self, hold: &Hold) -> Call<'_> {
-        let key = &hold.key;
-        self.withdraw
-            .on(&[key, &helper::queue(key), &helper::waiters(key)])
-            .arg(hold.token.as_bytes())
+    pub(super) fn withdrawing(&self, Hold { resource, token }: &Hold) -> Call<'_> {
+        self.kit(resource)
+            .withdraw
+            .on(resource, &[&helper::queue(resource), &helper::waiters(resource)])
+            .arg(token.as_bytes())
     }
 
-    pub(super) fn inspecting(&self, key: &[u8]) -> Call<'_> {
-        self.inspect.on(&[key, &helper::counter(key), &helper::waiters(key)])
+    pub(super) fn inspecting(&self, resource: &Resource) -> Call<'_> {
+        self.kit(resource)
+            .inspect
+            .on(resource, &[&helper::counter(resource), &helper::waiters(resource)])
+    }
+
+    pub(super) fn setting_limit(&self, resource: &Resource, limit: u32) -> Call<'_> {
+        self.set_limit
+            .on(resource, &[&helper::queue(resource), &helper::waiters(resource)])
+            .arg(limit)
     }
 }
 
@@ -163,15 +217,25 @@ impl Script {
         }
     }
 
-    /// A call of the script on `keys`; the arguments follow.
-    fn on(&self, keys: &[&[u8]]) -> Call<'_> {
+    /// A call of the script on `resource` and these helper keys; the arguments follow those that every script for such
+    /// a resource begins with.
+    fn on(&self, resource: &Resource, helpers: &[&[u8]]) -> Call<'_> {
         // Room for the digest, the keys and some short arguments.
-        let room = 64 + keys.iter().map(|key| key.len()).sum::<usize>() + 80;
-        let mut command = Cmd::with_capacity(8, room);
-        command.arg("EVALSHA").arg(&self.sha1).arg(keys.len()).arg(keys);
+        let room = 64 + helpers.iter().map(|key| key.len()).sum::<usize>() + 2 * resource.key.len() + 80;
+        let mut command = Cmd::with_capacity(12, room);
+        let own_keys = if resource.is_exclusive() { 1 } else { 2 };
+        let keys = own_keys + helpers.len();
+        command.arg("EVALSHA").arg(&self.sha1).arg(keys).arg(&*resource.key);
+        if !resource.is_exclusive() {
+            command.arg(helper::limit(resource));
+        }
+        command.arg(helpers);
+        if let Kind::Semaphore { limit, permits } = resource.kind {
+            command.arg(limit).arg(permits);
+        }
         Call {
             script: self,
-            keys: keys.len(),
+            keys,
             command,
         }
     }

@@ -1,24 +1,16 @@
--- Looks at the lock and changes nothing.
+-- Looks at the slot and changes nothing.
 --
--- KEYS  1 lock   2 fencing counter   3 waiters
--- Returns  {token or nil, remaining TTL in ms or -1 for none, fencing counter or nil if its key holds something else,
---          how many wait}
+-- KEYS  the slot's, then 1 fencing counter   2 waiters
+-- ARGV  the slot's
+-- Returns  {{holder and remaining ms, -1 for no end, again and again}, fencing counter or nil if its key holds something
+--          else, how many wait, declared limit, limit that governs}
 
-local token = redis.call('GET', KEYS[1])
-local ttl = redis.call('PTTL', KEYS[1])
-local counter = redis.pcall('GET', KEYS[2])
-if type(counter) == 'table' then
-  if not string.find(counter.err, 'WRONGTYPE') then
-    -- Not permitted. Fails again, and tells where.
-    return redis.call('GET', KEYS[2])
-  end
-  counter = false
-end
-local time = redis.call('TIME')
+local holders, declared, limit = slot.look()
+local counter = unless_wrong_type(pcall('GET', KEYS[1]), 'get') or false
 local waiting = 0
-for _, details in ipairs(redis.call('HVALS', KEYS[3])) do
-  if tonumber(string.match(details, '^%d+')) > time[1] * 1000 + time[2] / 1000 then
+for _, details in ipairs(call('HVALS', KEYS[2])) do
+  if tonumber(string.match(details, '^%d+')) > millis() then
     waiting = waiting + 1
   end
 end
-return {token, ttl, counter, waiting}
+return {holders, counter, waiting, declared, limit}

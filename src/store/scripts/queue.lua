@@ -1,84 +1,138 @@
--- Who waits for the lock, and what its release leaves to them. Stands before the scripts that need it.
+-- Who waits for the slot, and what is left to them. Stands before the scripts that need it.
 --
--- A waiter is its token in the queue (a sorted set, by place) and "<lives until, in ms> <claim in ms> <channel>" at its
--- token in a hash. A claim of 0 lasts as long as the waiter lives. A waiter that does not come for its claim counts
--- as dead when that is over, until it asks again.
+-- A waiter is its token in the queue (a sorted set, by place) and "<lives until, in ms> <claim in ms> <permits>
+-- <channel>" at its token in a hash. A claim of 0 lasts as long as the waiter lives. A waiter that does not come for its
+-- claim counts as dead when that is over, until it asks again.
 
-local call, pcall = redis.call, redis.pcall
-
--- The queue with what can be done about it, at this time. Made only when somebody waits: it is not free of cost.
-local function queue_at(queue, waiters, time)
-  local now = time[1] * 1000 + math.floor(time[2] / 1000)
-  local self = {now = now}
-
-  function self.claim_of(token)
-    return 'redlatch:claim:' .. token
-  end
+-- The queue with what can be done about it. Made only when somebody waits: it is not free of cost.
+local function queue_at(queue, waiters)
+  local self = {}
 
   function self.take_out(token)
     call('ZREM', queue, token)
     call('HDEL', waiters, token)
   end
 
+  local function note(token, lives_until, claim, permits, channel)
+    call('HSET', waiters, token, string.format('%.0f %.0f %.0f ', lives_until, claim, permits) .. channel)
+  end
+
+  -- Gives the token a place, or keeps it, along with those of its companions: others of the same channel, token and
+  -- place, again and again from ARGV[first] on. Whether the keys may be given a TTL at all is found out before the first
+  -- write.
+  function self.enter(token, place, channel, lasts, claim, first)
+    local known = call('ZSCORE', queue, token)
+    local own = place or 0
+    if own == 0 then
+      local youngest = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
+      own = known or math.max(micros(), youngest + 1)
+    end
+    local function outlast_both()
+      for _, key in ipairs({waiters, queue}) do
+        local ttl = call('PTTL', key)
+        call('PEXPIRE', key, math.max(ttl, lasts))
+      end
+    end
+    outlast_both()
+    note(token, millis() + lasts, claim, slot.permits, channel)
+    call('ZADD', queue, string.format('%.0f', own), token)
+    outlast_both()
+    for at = first, #ARGV, 2 do
+      -- If the caller's place is still there, theirs have not lapsed either: one that is not there has gone.
+      if not known or call('ZSCORE', queue, ARGV[at]) then
+        note(ARGV[at], millis() + lasts, claim, slot.permits, channel)
+        call('ZADD', queue, ARGV[at + 1], ARGV[at])
+      end
+    end
+    return tonumber(own)
+  end
+
   -- The waiter with this token, if it lives. Takes it out if it is dead.
-  function self.alive(token)
+  local function alive(token)
     local details = call('HGET', waiters, token) or ''
-    local lives_until, claim, channel = string.match(details, '^(%d+) (%d+) (.*)$')
-    local left = (tonumber(lives_until) or 0) - now
+    local lives_until, claim, permits, channel = string.match(details, '^(%d+) (%d+) (%d+) (.*)$')
+    local left = (tonumber(lives_until) or 0) - millis()
     if left <= 0 then
       self.take_out(token)
       return nil
     end
     local fair = claim == '0'
     claim = fair and left or math.min(tonumber(claim), left)
-    return {token = token, channel = channel, left = left, fair = fair, claim = claim}
+    return {token = token, channel = channel, left = left, fair = fair, claim = claim, permits = tonumber(permits)}
   end
 
-  -- The first waiter that lives.
-  function self.first()
+  -- The one that stands so far behind the first, of those that live.
+  local function nth(at)
     while true do
-      local token = call('ZRANGE', queue, 0, 0)[1]
-      local waiter = token and self.alive(token)
+      local token = call('ZRANGE', queue, at, at)[1]
+      local waiter = token and alive(token)
       if waiter or not token then
         return waiter
       end
     end
   end
 
-  -- Tells a waiter to come for the lock, in so many ms; returns whether anybody may have heard it.
-  function self.knock(waiter, lock, ms)
-    -- Put together by hand: %s would end at a zero byte.
-    local heard = pcall('PUBLISH', waiter.channel, string.format('%.0f ', ms) .. waiter.token .. ' ' .. lock)
+  function self.first()
+    return nth(0)
+  end
+
+  -- Whether somebody with an older place has to have it first: that one.
+  function self.ahead_of(token, place)
+    local head = self.first()
+    if not head or head.token == token then
+      return nil
+    end
+    local has_older_place = place > 0 and place < tonumber(call('ZSCORE', queue, head.token))
+    return not has_older_place and head or nil
+  end
+
+  -- Tells a waiter to come, in so many ms; returns whether anybody may have heard it.
+  local function knock(waiter, ms)
+    local heard = pcall('PUBLISH', waiter.channel, slot.message(ms, waiter))
     return type(heard) == 'number' and heard > 0
   end
 
-  -- Tells the next two other clients when the claim is over, one after the other, lest the lock lies idle because its
+  -- Tells the next two other clients when the claim is over, one after the other, lest the slot lies idle because the
   -- owner does not come. All waiters of a client that was stopped are as dead as the first.
-  function self.alert_others(lock, owner)
+  local function alert_others(owner, at)
     local told = {[owner.channel] = true}
     local delay = owner.claim
-    for _, token in ipairs(call('ZRANGE', queue, 1, 8)) do
-      local waiter = delay <= 2 * owner.claim and self.alive(token)
+    for _, token in ipairs(call('ZRANGE', queue, at + 1, at + 8)) do
+      local waiter = delay <= 2 * owner.claim and alive(token)
       if waiter and not told[waiter.channel] then
         told[waiter.channel] = true
-        delay = self.knock(waiter, lock, delay) and delay + owner.claim or delay
+        delay = knock(waiter, delay) and delay + owner.claim or delay
       end
     end
   end
 
-  -- Leaves the lock, which was deleted, to this waiter as a claim: whoever else comes finds it taken. A waiter that does not keep to its turn is taken out if nobody hears the knock.
-  -- Nothing here can fail for want of memory, since the script has deleted something.
-  function self.serve(lock, waiter)
-    while waiter do
-      call('SET', lock, self.claim_of(waiter.token), 'PX', waiter.claim)
-      local times = string.format('%.0f %.0f ', now + waiter.claim, waiter.fair and 0 or waiter.claim)
-      call('HSET', waiters, waiter.token, times .. waiter.channel)
-      if self.knock(waiter, lock, 0) or waiter.fair then
-        return self.alert_others(lock, waiter)
+  -- Leaves what is free to those who wait, as claims, in their order. One that needs more than there is stops the others
+  -- if it keeps to its turn, and is passed over if not. One that does not keep to its turn is taken out if nobody hears
+  -- the knock. Nothing here can fail for want of memory once the script has written.
+  function self.serve()
+    local at = 0
+    while slot.has_room(1) do
+      local waiter = nth(at)
+      if not waiter then
+        return
       end
-      call('DEL', lock)
-      self.take_out(waiter.token)
-      waiter = self.first()
+      if slot.is_left_to(waiter) then
+        at = at + 1
+      elseif slot.has_room(waiter.permits) then
+        slot.leave_to(waiter)
+        note(waiter.token, millis() + waiter.claim, waiter.fair and 0 or waiter.claim, waiter.permits, waiter.channel)
+        if knock(waiter, 0) or waiter.fair then
+          alert_others(waiter, at)
+          at = at + 1
+        else
+          slot.drop_claim(waiter.token, waiter.permits)
+          self.take_out(waiter.token)
+        end
+      elseif waiter.fair then
+        return
+      else
+        at = at + 1
+      end
     end
   end
 
@@ -87,57 +141,30 @@ end
 
 -- How many are in the queue: nobody, if its key holds something else.
 local function length(queue)
-  local waiting = pcall('ZCARD', queue)
-  if type(waiting) == 'table' and not string.find(waiting.err, 'WRONGTYPE') then
-    -- Not permitted. Fails again, and tells where.
-    return call('ZCARD', queue)
-  end
-  return type(waiting) == 'table' and 0 or waiting
+  return unless_wrong_type(pcall('ZCARD', queue), 'zcard') or 0
 end
 
--- Takes the lock from its holder and leaves it to those who wait. Who that is was read before the first write.
-local function hand_over(lock, queue, waiters)
-  if length(queue) == 0 then
-    call('DEL', lock)
-    return
+-- Takes what it holds from the token and leaves it to those who wait. Whether they can be read is found out before the
+-- first write.
+local function release(token, queue, waiters)
+  local line = length(queue) > 0 and queue_at(queue, waiters)
+  if line then
+    line.first()
   end
-  local line = queue_at(queue, waiters, call('TIME'))
-  local waiter = line.first()
-  call('DEL', lock)
-  line.serve(lock, waiter)
+  slot.drop(token)
+  if line then
+    line.serve()
+  end
 end
 
--- Takes back what a waiter has: its place, and the lock if that was left to it.
-local function withdraw(lock, queue, waiters, token)
-  local line = queue_at(queue, waiters, call('TIME'))
-  if length(queue) > 0 then
+-- Takes back what a waiter has, its place and what was left to it, for the others.
+local function withdraw(token, queue, waiters)
+  local line = length(queue) > 0 and queue_at(queue, waiters)
+  if line then
     line.take_out(token)
   end
-  if call('GET', lock) == line.claim_of(token) then
-    hand_over(lock, queue, waiters)
+  slot.drop_claim(token)
+  if line then
+    line.serve()
   end
-end
-
--- Notes that the holder has released the lock, so that a repetition knows it. With GET a key of another type is left as it
--- is: it is not ours to overwrite. Without memory for the mark the release stands all the same.
-local function leave_mark(mark, own_mark, ms)
-  pcall('SET', mark, own_mark, 'PX', ms, 'GET')
-end
-
--- The first of so many fencing tokens in a row, and the last; nil if the counter's key holds something else.
---
--- The clock is ahead of every token ever drawn (no name is granted, or handed on, once a microsecond), so tokens keep
--- rising when the counter is lost or old; the counter keeps them rising when the clock steps back.
-local function next_fencing_tokens(counter, time, count)
-  local last = pcall('GET', counter)
-  if type(last) == 'table' and not string.find(last.err, 'WRONGTYPE') then
-    -- Not permitted. Fails again, and tells where.
-    return call('GET', counter)
-  end
-  last = type(last) ~= 'table' and tonumber(string.match(last or '0', '^%d+$'))
-  if not (last and last < 2 ^ 53) then
-    return nil
-  end
-  local first = math.max(last + 1, time[1] * 1000000 + time[2])
-  return first, first + count - 1
 end

@@ -1,28 +1,30 @@
--- Ends a grant: releases the lock if others wait for it, otherwise keeps it for the next grant of the same client.
+-- Ends a grant: releases what it held if others wait for it, otherwise keeps it for the next grant of the same client.
 --
--- KEYS  1 lock   2 mark of the last release   3 queue   4 waiters   5 fencing counter
--- ARGV  1 token   2 fencing token of the grant   3 how long the mark stays, in ms
+-- KEYS  the slot's, then 1 marks of releases   2 queue   3 waiters   4 fencing counter
+-- ARGV  the slot's, then 1 token   2 fencing token of the grant   3 how long the mark stays, in ms
 --       4 lease in ms   5 how long the counter outlives the grant, in ms   6 how many fencing tokens
+--       7 token of the waiter that is to have it   8 1 to keep it although others wait, else 0
 -- Returns  {the first fencing token} if it was kept   1 if it was released
---          0 if the key is gone   -1 if another holds it
+--          0 if it is gone   -1 if something else stands there
 
-local lock = KEYS[1]
-local holder = call('GET', lock)
-if holder ~= ARGV[1] then
-  return holder and -1 or 0
+local marks, queue, waiters, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, heir = ARGV[1], ARGV[7]
+
+local found = slot.found(token)
+if found ~= 1 then
+  return found
 end
-local time = call('TIME')
-local first_token, last_token = next_fencing_tokens(KEYS[5], time, ARGV[6])
-local function waited_for()
-  return length(KEYS[3]) > 0 and queue_at(KEYS[3], KEYS[4], time).first()
+local first_token, last_token = next_fencing_tokens(counter, ARGV[6])
+local function others_first()
+  local head = ARGV[8] == '0' and length(queue) > 0 and queue_at(queue, waiters).first()
+  return head and head.token ~= heir
 end
 -- Without memory for the counter it cannot be kept.
-if not first_token or waited_for() or pcall('SET', KEYS[5], string.format('%.0f', last_token), 'PX', ARGV[5]).err then
-  hand_over(lock, KEYS[3], KEYS[4])
-  leave_mark(KEYS[2], ARGV[2] .. ' ' .. ARGV[1], ARGV[3])
+if not first_token or slot.is_overdrawn() or others_first()
+    or pcall('SET', counter, string.format('%.0f', last_token), 'PX', ARGV[5]).err then
+  release(token, queue, waiters)
+  slot.mark_release(marks, ARGV[2] .. ' ' .. token, ARGV[3])
   return 1
 end
-if call('PTTL', lock) < tonumber(ARGV[4]) then
-  call('PEXPIRE', lock, ARGV[4])
-end
+slot.prolong(token, ARGV[4])
 return {first_token}

@@ -277,37 +277,68 @@ impl Matches {
     }
 }
 
-/// A script that knows of waiters.
-macro_rules! with_queue {
-    ($script:literal) => {
-        concat!(
-            include_str!("../../../src/store/scripts/queue.lua"),
-            "\n",
-            include_str!($script)
-        )
-    };
+/// One of redlatch's scripts, as it is sent.
+struct Script {
+    name: &'static str,
+    text: &'static str,
+    digest: String,
 }
 
-const ACQUIRE: &str = with_queue!("../../../src/store/scripts/acquire.lua");
-const RENEW: &str = include_str!("../../../src/store/scripts/renew.lua");
-const RELEASE: &str = with_queue!("../../../src/store/scripts/release.lua");
-const TURN: &str = with_queue!("../../../src/store/scripts/turn.lua");
-const WITHDRAW: &str = with_queue!("../../../src/store/scripts/withdraw.lua");
-const INSPECT: &str = include_str!("../../../src/store/scripts/inspect.lua");
+/// The scripts for locks and for semaphores: each is put together from files.
+static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
+    macro_rules! file {
+        ($name:literal) => {
+            concat!(
+                include_str!(concat!("../../../src/store/scripts/", $name, ".lua")),
+                "\n"
+            )
+        };
+    }
+    macro_rules! script {
+        ($slot:literal, $name:literal) => {
+            ($name, concat!(file!("base"), file!($slot), file!($name)))
+        };
+        ($slot:literal, "queue", $name:literal) => {
+            (
+                $name,
+                concat!(file!("base"), file!($slot), file!("queue"), file!($name)),
+            )
+        };
+    }
+    macro_rules! kit {
+        ($slot:literal) => {
+            [
+                script!($slot, "queue", "acquire"),
+                script!($slot, "renew"),
+                script!($slot, "queue", "release"),
+                script!($slot, "queue", "turn"),
+                script!($slot, "queue", "withdraw"),
+                script!($slot, "inspect"),
+            ]
+        };
+    }
+    let set_limit = script!("semaphore", "queue", "set_limit");
+    let all = kit!("lock").into_iter().chain(kit!("semaphore")).chain([set_limit]);
+    all.map(|(name, text)| Script {
+        name,
+        text,
+        digest: redis::Script::new(text).get_hash().to_owned(),
+    })
+    .collect()
+});
 
 /// Has `server` know all of redlatch's scripts.
 pub fn load_scripts(server: &Server) {
     let mut load = redis::pipe();
-    for text in [ACQUIRE, RENEW, RELEASE, TURN, WITHDRAW, INSPECT] {
-        load.cmd("SCRIPT").arg("LOAD").arg(text).ignore();
+    for script in &*SCRIPTS {
+        load.cmd("SCRIPT").arg("LOAD").arg(script.text).ignore();
     }
     load.exec(&mut server.connection()).expect("the scripts to be loaded");
 }
 
 /// Whether a command runs redlatch's script for acquiring.
 pub fn is_acquire(args: &[Vec<u8>]) -> bool {
-    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(ACQUIRE));
-    runs(args, ACQUIRE, &DIGEST)
+    runs(args, "acquire")
 }
 
 /// Whether a command does so and asks for a place among those who wait.
@@ -318,42 +349,37 @@ pub fn is_registration(args: &[Vec<u8>]) -> bool {
 
 /// Whether a command runs redlatch's script for renewing and extending.
 pub fn is_renew(args: &[Vec<u8>]) -> bool {
-    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(RENEW));
-    runs(args, RENEW, &DIGEST)
+    runs(args, "renew")
 }
 
 /// Whether a command runs redlatch's script for releasing, and for cleaning up.
 pub fn is_release(args: &[Vec<u8>]) -> bool {
-    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(RELEASE));
-    runs(args, RELEASE, &DIGEST)
+    runs(args, "release")
 }
 
 /// Whether a command runs redlatch's script for releasing unless nobody else waits.
 pub fn is_turn(args: &[Vec<u8>]) -> bool {
-    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(TURN));
-    runs(args, TURN, &DIGEST)
+    runs(args, "turn")
 }
 
 /// Whether a command runs redlatch's script for taking back a place among those who wait.
 pub fn is_withdraw(args: &[Vec<u8>]) -> bool {
-    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(WITHDRAW));
-    runs(args, WITHDRAW, &DIGEST)
+    runs(args, "withdraw")
 }
 
-/// Whether a command runs redlatch's script for looking at a lock.
+/// Whether a command runs redlatch's script for looking at a lock or semaphore.
 pub fn is_inspect(args: &[Vec<u8>]) -> bool {
-    static DIGEST: LazyLock<String> = LazyLock::new(|| digest(INSPECT));
-    runs(args, INSPECT, &DIGEST)
+    runs(args, "inspect")
 }
 
-fn digest(text: &str) -> String {
-    redis::Script::new(text).get_hash().to_owned()
-}
-
-fn runs(args: &[Vec<u8>], text: &str, digest: &str) -> bool {
-    let [name, script, ..] = args else {
+fn runs(args: &[Vec<u8>], name: &str) -> bool {
+    let [command, script, ..] = args else {
         return false;
     };
-    (name.eq_ignore_ascii_case(b"EVALSHA") && script == digest.as_bytes())
-        || (name.eq_ignore_ascii_case(b"EVAL") && script == text.as_bytes())
+    let by_digest = command.eq_ignore_ascii_case(b"EVALSHA");
+    let in_full = command.eq_ignore_ascii_case(b"EVAL");
+    SCRIPTS
+        .iter()
+        .filter(|known| known.name == name)
+        .any(|known| by_digest && script == known.digest.as_bytes() || in_full && script == known.text.as_bytes())
 }

@@ -1,0 +1,51 @@
+-- Stands before every script.
+
+local call, pcall = redis.call, redis.pcall
+
+-- The server's time, read once: all of a script happens at one instant.
+local time
+local function micros()
+  time = time or call('TIME')
+  return time[1] * 1000000 + time[2]
+end
+local function millis()
+  return math.floor(micros() / 1000)
+end
+
+-- What a command returned that was called by pcall; nil if the key holds something else. An error of another kind, such
+-- as a missing permission, is raised.
+local function unless_wrong_type(reply, command)
+  if type(reply) ~= 'table' or not reply.err then
+    return reply
+  end
+  if not string.find(reply.err, 'WRONGTYPE') then
+    -- Redis 7.0 does not say of which command it speaks.
+    error(reply.err .. ": it was to run the '" .. command .. "' command")
+  end
+end
+
+-- Makes the key last at least so long. Compared here and not with PEXPIRE GT, which would leave a key without TTL as it
+-- is.
+local function outlast(key, ms)
+  if call('PTTL', key) < ms then
+    call('PEXPIRE', key, string.format('%.0f', ms))
+  end
+end
+
+local function claim_of(token)
+  return 'redlatch:claim:' .. token
+end
+
+-- The first of so many fencing tokens in a row, and the last; nil if the counter's key holds something else.
+--
+-- The clock is ahead of every token ever drawn (no name is granted, or handed on, once a microsecond), so tokens keep
+-- rising when the counter is lost or old; the counter keeps them rising when the clock steps back.
+local function next_fencing_tokens(counter, count)
+  local last = unless_wrong_type(pcall('GET', counter), 'get')
+  last = last == false and 0 or tonumber(string.match(last or '', '^%d+$'))
+  if not (last and last < 2 ^ 53) then
+    return nil
+  end
+  local first = math.max(last + 1, micros())
+  return first, first + count - 1
+end

@@ -1,0 +1,196 @@
+-- What a semaphore is on the server: a sorted set of its permits, by the ms at which they end. A permit is the token of
+-- its holder, and for the second and further ones of it <token>:<nth>; or the same of a claim. Stands before the
+-- scripts, which know it as a slot.
+--
+-- KEYS  1 semaphore   2 limit: "<declared> <the one that governs>"
+-- ARGV  1 the declared limit   2 how many permits one hold has
+
+local key, limit_key = table.remove(KEYS, 1), table.remove(KEYS, 1)
+local declared, permits = tonumber(table.remove(ARGV, 1)), tonumber(table.remove(ARGV, 1))
+local slot = {permits = permits}
+
+-- How long the limit is kept after the last lease.
+local KEPT = 172800000
+
+-- What is kept: false if nothing is, nil if it is something else.
+local stored = unless_wrong_type(pcall('GET', limit_key), 'get')
+local limit = declared
+if stored ~= false then
+  stored, limit = string.match(stored or '', '^(%d+) (%d+)$')
+  limit = tonumber(limit) or 0
+end
+
+local function members(owner, count)
+  local all = {owner}
+  for nth = 2, count do
+    all[nth] = owner .. ':' .. nth
+  end
+  return all
+end
+
+-- Until when the owner has its permits; nil if it has none.
+local function ends(owner)
+  local score = tonumber(call('ZSCORE', key, owner) or 0)
+  return score > millis() and score or nil
+end
+
+local function free()
+  return limit - call('ZCOUNT', key, string.format('(%.0f', millis()), '+inf')
+end
+
+local function put(owner, count, ms)
+  -- In whole ms, not before the time is over.
+  local score = string.format('%.0f', math.ceil(micros() / 1000) + ms)
+  local scored = {}
+  for nth, member in ipairs(members(owner, count)) do
+    scored[2 * nth - 1] = score
+    scored[2 * nth] = member
+  end
+  local ttl = call('PTTL', key)
+  call('ZADD', key, unpack(scored))
+  if ttl < ms + 1 then
+    local extended = pcall('PEXPIRE', key, string.format('%.0f', ms + 1))
+    if ttl == -2 and type(extended) == 'table' then
+      -- Not permitted. Nothing is left without a TTL.
+      call('DEL', key)
+    end
+    unless_wrong_type(extended, 'pexpire')
+  end
+end
+
+local function remove(owner, count)
+  call('ZREM', key, unpack(members(owner, count)))
+end
+
+local function keep_limit(ms)
+  outlast(limit_key, ms + KEPT)
+end
+
+-- Why the caller may not use it, if so.
+function slot.refusal()
+  if stored == nil then
+    return redis.error_reply('KEYCONFLICT limit')
+  end
+  if stored and tonumber(stored) ~= declared then
+    return redis.error_reply('LIMITMISMATCH ' .. stored)
+  end
+end
+
+-- Writes the limit down, which governs from now on.
+function slot.set_limit(new, ms)
+  limit = tonumber(new)
+  local ttl = math.max(call('PTTL', limit_key), ms + KEPT)
+  call('SET', limit_key, string.format('%.0f %.0f', declared, limit), 'PX', string.format('%.0f', ttl))
+end
+
+-- Grants its permits to the token if they are that already, left to it, or free and nobody is ahead. Otherwise returns
+-- false, and in how many ms that may change; -1 for never.
+function slot.take(token, ms, ahead)
+  ms = tonumber(ms)
+  if ends(token) then
+    slot.prolong(token, ms)
+    return true
+  end
+  local claimed = ends(claim_of(token)) and permits or 0
+  local missing = permits - free() - claimed
+  if missing > 0 then
+    local live = string.format('(%.0f', millis())
+    local last = call('ZRANGE', key, live, '+inf', 'BYSCORE', 'LIMIT', missing - 1, 1, 'WITHSCORES')[2]
+    return false, last and last - millis() or -1
+  end
+  local head = claimed == 0 and ahead and ahead()
+  if head then
+    return false, head.left
+  end
+  put(token, permits, ms)
+  if stored then
+    keep_limit(ms)
+  else
+    slot.set_limit(declared, ms)
+  end
+  if claimed > 0 then
+    slot.drop_claim(token)
+  end
+  call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', millis()))
+  return true
+end
+
+-- 1 if the token holds its permits, 0 if it does not, -1 if the key holds something else.
+function slot.found(token)
+  local score = unless_wrong_type(pcall('ZSCORE', key, token), 'zscore')
+  return score == nil and -1 or tonumber(score or 0) > millis() and 1 or 0
+end
+
+-- Never shortens the lease.
+function slot.prolong(token, ms)
+  ms = tonumber(ms)
+  if call('ZSCORE', key, token) - millis() < ms then
+    put(token, permits, ms)
+  end
+  keep_limit(ms)
+end
+
+-- Takes its permits from the holder.
+function slot.drop(token)
+  remove(token, permits)
+end
+
+function slot.drop_claim(token, count)
+  remove(claim_of(token), count or permits)
+end
+
+-- Whether so many are free that they can be left to waiters.
+function slot.has_room(count)
+  return free() >= count
+end
+
+function slot.is_overdrawn()
+  return free() < 0
+end
+
+function slot.is_left_to(waiter)
+  return ends(claim_of(waiter.token))
+end
+
+-- Leaves permits to a waiter: whoever else comes finds them taken.
+function slot.leave_to(waiter)
+  put(claim_of(waiter.token), waiter.permits, waiter.claim)
+end
+
+function slot.message(ms, waiter)
+  -- Put together by hand: %s would end at a zero byte.
+  return string.format('%.0f %.0f %.0f ', ms, declared, waiter.permits) .. waiter.token .. ' ' .. key
+end
+
+-- How many marks of releases there are at most.
+local MOST_MARKS = 1000
+
+-- Notes that the holder has released its permits, so that a repetition knows. Without memory for the mark the release
+-- stands all the same.
+function slot.mark_release(marks, mark, ms)
+  pcall('ZADD', marks, string.match(mark, '^%d+'), mark)
+  pcall('ZREMRANGEBYRANK', marks, 0, -MOST_MARKS - 1)
+  pcall('PEXPIRE', marks, ms)
+end
+
+-- Whether that was noted; nil if later releases may have covered it.
+function slot.was_released(marks, mark)
+  if type(pcall('ZSCORE', marks, mark)) == 'string' then
+    return true
+  end
+  if pcall('ZCARD', marks) == MOST_MARKS then
+    return nil
+  end
+  return false
+end
+
+-- Who holds permits: member and remaining time in ms, again and again. Then the limit, as it is declared and as it
+-- governs.
+function slot.look()
+  local live = string.format('(%.0f', millis())
+  local all = call('ZRANGE', key, live, '+inf', 'BYSCORE', 'WITHSCORES')
+  for at = 2, #all, 2 do
+    all[at] = all[at] - millis()
+  end
+  return all, tonumber(stored or declared), limit or declared
+end

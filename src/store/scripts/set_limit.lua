@@ -1,0 +1,15 @@
+-- Sets how many permits a semaphore has, and leaves those that this adds to those who wait.
+--
+-- KEYS  the semaphore's, then 1 queue   2 waiters
+-- ARGV  the semaphore's, then 1 the new limit
+-- Returns  0, or an error as acquire does if it cannot be set
+
+local refusal = slot.refusal()
+if refusal then
+  return refusal
+end
+slot.set_limit(ARGV[1], 0)
+if length(KEYS[1]) > 0 then
+  queue_at(KEYS[1], KEYS[2]).serve()
+end
+return 0
