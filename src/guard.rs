@@ -14,7 +14,7 @@ use crate::{
     fork::ProcessBound,
     lease::{Grant, Lease, Report, Terms, check_length, forget},
     mistakes::{Mistake, makes},
-    store::{Failure, Found, Hold, Resource, Sequel, Spent, Token, Turn, because},
+    store::{Failure, Found, Resource, Sequel, Spent, Token, Turn, because},
     waiting::{Acquire, Acquisition, Pass},
 };
 
@@ -56,26 +56,18 @@ impl Guard {
         wait: &Wait,
     ) -> Result<Self, Error> {
         core.keeper.start(terms)?;
-        let hold = Hold::new(resource);
         let acquire = Acquire {
             core,
-            hold: &hold,
+            resource: &resource,
             name,
             terms,
             wait,
         };
-        let (acquired, doubt) = acquire.run();
-        let granted = acquired.as_ref().is_ok_and(|acquisition| !acquisition.handed_on);
-        // No attempt with this token will follow.
-        if !granted && doubt.may_stand() {
-            let lasts = terms.first_length().max(core.knocks.place_lasts());
-            core.keeper.sweeper().clean_up(&hold, doubt, lasts);
-        }
         let Acquisition {
             lease,
             fencing_token,
             handed_on,
-        } = acquired?;
+        } = acquire.run()?;
         if !handed_on {
             core.keeper.keep(&lease);
         }

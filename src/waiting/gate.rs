@@ -6,7 +6,10 @@ use std::{
     sync::Arc,
 };
 
-use super::bell::{Bell, Ring};
+use super::{
+    bell::{Bell, Ring},
+    registration::Registration,
+};
 use crate::{
     clock::Moment,
     lease::{Lease, OnLost, Succession, Terms},
@@ -31,7 +34,10 @@ struct Line {
     /// What a guard of this process has, if that leaves nothing for anybody else.
     lease: Option<Arc<Lease>>,
     waiters: VecDeque<Arc<Waiter>>,
-    /// Whether the first waiter is speaking to the server: then it is served by the server only.
+    /// What one had at the server that was handed a permit: for the first waiter, if that has nothing there yet.
+    vacated: Option<Registration>,
+    /// Whether the first waiter is speaking to the server: then it is served by the server only, and what is handed on
+    /// goes to the second.
     speaking: bool,
     /// Whether the server has answered anybody who stood here.
     answered: bool,
@@ -41,7 +47,8 @@ struct Line {
 
 /// A thread in a line.
 struct Waiter {
-    token: Token,
+    /// What it is known by at the server.
+    token: Mutex<Token>,
     terms: Terms,
     bell: Arc<Bell>,
     /// Set when it is taken out of the line by another thread.
@@ -51,9 +58,16 @@ struct Waiter {
 /// What another thread had for a waiter.
 pub(super) enum Outcome {
     /// The lease, which it holds with this fencing token.
-    HandedOn(Arc<Lease>, u64),
+    HandedOn(HandedOn),
     /// Why the server is of no use to anybody in the line.
     Hopeless(Failure),
+}
+
+pub(super) struct HandedOn {
+    pub(super) lease: Arc<Lease>,
+    pub(super) fencing_token: u64,
+    /// Whether it stood before all others, and was to speak to the server.
+    pub(super) was_first: bool,
 }
 
 /// What a waiter may do now.
@@ -84,7 +98,7 @@ impl Gate {
     /// Puts the calling thread, which is going to ask for `hold`, at the end of its line.
     pub(super) fn enter(&self, hold: &Hold, terms: &Terms, bell: &Arc<Bell>) -> InLine<'_> {
         let waiter = Arc::new(Waiter {
-            token: hold.token.clone(),
+            token: Mutex::new(hold.token.clone()),
             terms: terms.clone(),
             bell: bell.clone(),
             outcome: Mutex::default(),
@@ -131,12 +145,9 @@ impl Gate {
         }
         let (pass, bell) = line.pass(next);
         line.name_heir();
-        // The next one has to stand in the server's queue, where permits of others come from.
-        let next_bell = line.first_bell().filter(|_| bell.is_some() && line.lease.is_none());
         // Nobody is woken under the mutex, only to wait for it.
         drop(lines);
         ring(bell);
-        ring(next_bell);
         pass
     }
 
@@ -204,21 +215,26 @@ impl Line {
         self.waiters.front().map(|first| first.bell.clone())
     }
 
-    /// Hands `lease` on to the first waiter, if that may have it, and takes it out of the line. Its bell is to be rung.
+    /// Hands `lease` on to the first waiter that does not speak to the server, if that may have it, and takes it out of
+    /// the line. Its bell is to be rung.
     fn pass(&mut self, lease: &Arc<Lease>) -> (Pass, Option<Arc<Bell>>) {
-        let (Some(first), false) = (self.waiters.front(), self.speaking) else {
+        let at = usize::from(self.speaking);
+        let Some(heir) = self.waiters.get(at).cloned() else {
             return (Pass::No, None);
         };
-        match lease.hand_on(&first.terms) {
+        match lease.hand_on(&heir.terms) {
             Succession::HandedOn(fencing_token, callback) => {
-                *first.outcome.lock() = Some(Outcome::HandedOn(lease.clone(), fencing_token));
-                let bell = self.first_bell();
-                self.waiters.pop_front();
+                *heir.outcome.lock() = Some(Outcome::HandedOn(HandedOn {
+                    lease: lease.clone(),
+                    fencing_token,
+                    was_first: at == 0,
+                }));
+                self.waiters.remove(at);
                 self.handed_on = self.handed_on.saturating_add(1);
-                (Pass::On(callback), bell)
+                (Pass::On(callback), Some(heir.bell.clone()))
             }
             Succession::Asks { insists } => {
-                let heir = first.token.clone();
+                let heir = heir.token.lock().clone();
                 (Pass::Ask { heir, insists }, None)
             }
             Succession::None => (Pass::No, None),
@@ -324,6 +340,31 @@ impl InLine<'_> {
         }
     }
 
+    /// Leaves to the next one what this thread had at the server, which was the first and was handed a permit. The next
+    /// one is rung in any case: it is to have a place at the server, where permits of others come from.
+    pub(super) fn bequeath(&self, registration: Registration) {
+        let mut lines = self.gate.lines.lock();
+        let Some(bell) = lines.get(&self.resource).and_then(Line::first_bell) else {
+            return;
+        };
+        if let Some(line) = lines.get_mut(&self.resource)
+            && registration.has_place()
+        {
+            line.vacated.get_or_insert(registration);
+        }
+        drop(lines);
+        ring(Some(bell));
+    }
+
+    /// What one before had at the server, if the thread comes first.
+    pub(super) fn inherit(&self) -> Option<Registration> {
+        let mut lines = self.gate.lines.lock();
+        let line = lines.get_mut(&self.resource).filter(|line| self.is_first(line))?;
+        let registration = line.vacated.take()?;
+        *self.waiter.token.lock() = registration.hold().token.clone();
+        Some(registration)
+    }
+
     /// Leaves the line; returns what another thread has just had for this one.
     pub(super) fn leave(&self) -> Option<Outcome> {
         self.step_out();
@@ -333,7 +374,7 @@ impl InLine<'_> {
     /// Leaves the line, if it is in it; the next one may speak to the server then.
     fn step_out(&self) {
         let mut lines = self.gate.lines.lock();
-        let mut bell = None;
+        let (mut bell, mut vacated) = (None, None);
         if let Some(line) = lines.get_mut(&self.resource) {
             let was_first = self.is_first(line);
             line.remove(&self.waiter);
@@ -341,12 +382,16 @@ impl InLine<'_> {
                 .first_bell()
                 .filter(|_| was_first && !makes(Mistake::LeavesInSilence));
             line.name_heir();
+            if line.waiters.is_empty() {
+                vacated = line.vacated.take();
+            }
             if line.is_empty() {
                 lines.remove(&self.resource);
             }
         }
         drop(lines);
         ring(bell);
+        drop(vacated);
     }
 
     fn is_first(&self, line: &Line) -> bool {
