@@ -115,6 +115,11 @@ impl Guard {
         self.held.in_any_process().lease.hold.token.as_str()
     }
 
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn permits(&self) -> u32 {
+        self.held.in_any_process().lease.hold.resource.permits()
+    }
+
     /// Tells whether the lock is certainly still held. No I/O.
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()

@@ -353,7 +353,7 @@ impl InLine<'_> {
             line.vacated.get_or_insert(registration);
         }
         drop(lines);
-        ring(Some(bell));
+        ring(Some(bell).filter(|_| !makes(Mistake::VacatesInSilence)));
     }
 
     /// What one before had at the server, if the thread comes first.

@@ -274,7 +274,9 @@ impl Expectation {
         // Nothing is delivered meanwhile.
         let mut state = self.shared.state.lock();
         if let Some(expecting) = state.expecting.get_mut(&self.hold.token) {
-            expecting.bell.pass_to(bell);
+            if !makes(Mistake::InheritsInSilence) {
+                expecting.bell.pass_to(bell);
+            }
             expecting.bell = bell.clone();
         }
     }
