@@ -14,8 +14,8 @@ use crate::{
     fork::ProcessBound,
     lease::{Grant, Lease, Report, Terms, check_length, forget},
     mistakes::{Mistake, makes},
-    store::{Failure, Found, Resource, Sequel, Spent, Token, Turn, because},
-    waiting::{Acquire, Acquisition, Pass},
+    store::{Failure, Found, Resource, Sequel, Spent, Turn, because},
+    waiting::{Acquire, Acquisition, Heir, Pass},
 };
 
 /// Proof that this program holds a lock: released when dropped.
@@ -226,14 +226,14 @@ impl Held {
                 forget(callback);
                 Ok(())
             }
-            Pass::Ask { heir, insists } => self.give_back(budget, Some((&heir, insists))),
+            Pass::Ask(heir) => self.give_back(budget, Some(&heir)),
             Pass::No | Pass::On(_) => self.give_back(budget, None),
         }
     }
 
     /// Ends the lease: at the server first, then for those who wait here. With an `heir` the server may let this process
     /// keep it for another lease if nobody else waits, or if it insists.
-    fn give_back(&self, budget: Duration, heir: Option<(&Token, bool)>) -> Result<(), Error> {
+    fn give_back(&self, budget: Duration, heir: Option<&Heir>) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
         if makes(Mistake::WakesBeforeTheRelease) {
             core.gate.leave(lease);
@@ -255,7 +255,7 @@ impl Held {
         outcome
     }
 
-    fn ask_to_release(&self, budget: Duration, heir: Option<(&Token, bool)>) -> Result<(), Error> {
+    fn ask_to_release(&self, budget: Duration, heir: Option<&Heir>) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
         let end = core.clock.now() + budget;
         let spent = Spent {
@@ -269,25 +269,25 @@ impl Held {
             sent = core.clock.now();
             // What was not answered may have kept the key or not: now it has to go.
             match heir {
-                Some((heir, insists)) if !repeated => {
+                Some(heir) if !repeated => {
                     let sequel = Sequel {
                         lease: lease.terms.length,
                         fencing_tokens,
-                        heir,
-                        insists,
+                        heir: &heir.token,
+                        insists: heir.insists,
                     };
                     core.store.turn(&spent, &sequel, timeout)
                 }
                 _ => core.store.release(&spent, repeated, timeout).map(Turn::Left),
             }
         });
-        if let Ok(Turn::Kept { fencing_token }) = answer {
+        if let (Ok(Turn::Kept { fencing_token }), Some(heir)) = (&answer, heir) {
             let grant = Grant {
-                fencing_tokens: fencing_token..fencing_token + u64::from(fencing_tokens),
+                fencing_tokens: *fencing_token..fencing_token + u64::from(fencing_tokens),
                 sent,
                 doubt: lease.doubt,
             };
-            return self.follow_on(&grant, heir.is_some_and(|(_, insists)| insists), end);
+            return self.follow_on(&grant, heir, end);
         }
         self.clean_up_after(lease, answer.is_err());
         self.outcome(answer.map(|turn| match turn {
@@ -307,11 +307,11 @@ impl Held {
     }
 
     /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, gives it back by `end`.
-    fn follow_on(&self, grant: &Grant, insisted: bool, end: Moment) -> Result<(), Error> {
+    fn follow_on(&self, grant: &Grant, heir: &Heir, end: Moment) -> Result<(), Error> {
         let core = &self.core;
-        let next = Arc::new(self.lease.followed_by(grant, insisted));
+        let next = Arc::new(self.lease.followed_by(grant, heir.insists));
         core.keeper.keep(&next);
-        if let Pass::On(_) = core.gate.replace(&self.lease, &next) {
+        if let Pass::On(_) = core.gate.replace(&self.lease, &next, heir) {
             return Ok(());
         }
         // Whether it was lost by now is nobody's business.

@@ -3,7 +3,10 @@
 use std::{
     collections::{HashMap, VecDeque},
     mem,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 use super::{
@@ -27,6 +30,8 @@ const MOST_FENCING_TOKENS: u32 = 256;
 #[derive(Default)]
 pub(crate) struct Gate {
     lines: Mutex<HashMap<Resource, Line>>,
+    /// How many threads have ever entered one.
+    entered: AtomicU64,
 }
 
 #[derive(Default)]
@@ -47,6 +52,8 @@ struct Line {
 
 /// A thread in a line.
 struct Waiter {
+    /// How many had entered a line before.
+    number: u64,
     /// What it is known by at the server.
     token: Mutex<Token>,
     terms: Terms,
@@ -87,23 +94,33 @@ pub(super) enum Standing {
 pub(crate) enum Pass {
     /// The next waiter has it; with the callback of the grant that has ended.
     On(Option<OnLost>),
-    /// The server has to be asked whether the next waiter, which has this token, may have it: although others wait, if
-    /// it `insists`.
-    Ask { heir: Token, insists: bool },
+    /// The server has to be asked whether this one may have it.
+    Ask(Heir),
     /// It has to be released.
     No,
+}
+
+/// The waiter that is next.
+pub(crate) struct Heir {
+    pub(crate) token: Token,
+    /// Whether it is to have it although others wait.
+    pub(crate) insists: bool,
+    /// By the time of the answer it may have gone. Another one may have what was kept if it entered its line before this
+    /// number: one that came later may have had a grant with a higher fencing token meanwhile.
+    before: u64,
 }
 
 impl Gate {
     /// Puts the calling thread, which is going to ask for `hold`, at the end of its line.
     pub(super) fn enter(&self, hold: &Hold, terms: &Terms, bell: &Arc<Bell>) -> InLine<'_> {
+        let mut lines = self.lines.lock();
         let waiter = Arc::new(Waiter {
+            number: self.entered.fetch_add(1, Ordering::Relaxed),
             token: Mutex::new(hold.token.clone()),
             terms: terms.clone(),
             bell: bell.clone(),
             outcome: Mutex::default(),
         });
-        let mut lines = self.lines.lock();
         let line = lines.entry(hold.resource.clone()).or_default();
         line.waiters.push_back(waiter.clone());
         line.name_heir();
@@ -128,12 +145,18 @@ impl Gate {
 
     /// Hands `lease` on to the first waiter, if that may have it.
     pub(crate) fn pass(&self, lease: &Arc<Lease>) -> Pass {
-        self.replace(lease, lease)
+        self.succeed(lease, lease, None)
     }
 
-    /// Puts `next` in the place of `lease`, which has ended, and hands it on.
-    pub(crate) fn replace(&self, lease: &Arc<Lease>, next: &Arc<Lease>) -> Pass {
+    /// Puts `next` in the place of `lease`, which has ended and whose `heir` had been asked for, and hands it on.
+    pub(crate) fn replace(&self, lease: &Arc<Lease>, next: &Arc<Lease>, heir: &Heir) -> Pass {
+        self.succeed(lease, next, Some(heir.before))
+    }
+
+    fn succeed(&self, lease: &Arc<Lease>, next: &Arc<Lease>, before: Option<u64>) -> Pass {
         let mut lines = self.lines.lock();
+        // Nobody enters meanwhile.
+        let before = before.unwrap_or_else(|| self.entered.load(Ordering::Relaxed));
         let Some(line) = lines.get_mut(&lease.hold.resource) else {
             return Pass::No;
         };
@@ -143,7 +166,7 @@ impl Gate {
             }
             line.lease = Some(next.clone());
         }
-        let (pass, bell) = line.pass(next);
+        let (pass, bell) = line.pass(next, before);
         line.name_heir();
         // Nobody is woken under the mutex, only to wait for it.
         drop(lines);
@@ -215,11 +238,11 @@ impl Line {
         self.waiters.front().map(|first| first.bell.clone())
     }
 
-    /// Hands `lease` on to the first waiter that does not speak to the server, if that may have it, and takes it out of
-    /// the line. Its bell is to be rung.
-    fn pass(&mut self, lease: &Arc<Lease>) -> (Pass, Option<Arc<Bell>>) {
+    /// Hands `lease` on to the first waiter that does not speak to the server, if that may have it and has entered before
+    /// that number, and takes it out of the line. Its bell is to be rung.
+    fn pass(&mut self, lease: &Arc<Lease>, before: u64) -> (Pass, Option<Arc<Bell>>) {
         let at = usize::from(self.speaking);
-        let Some(heir) = self.waiters.get(at).cloned() else {
+        let Some(heir) = self.waiters.get(at).filter(|heir| heir.number < before).cloned() else {
             return (Pass::No, None);
         };
         match lease.hand_on(&heir.terms) {
@@ -234,8 +257,8 @@ impl Line {
                 (Pass::On(callback), Some(heir.bell.clone()))
             }
             Succession::Asks { insists } => {
-                let heir = heir.token.lock().clone();
-                (Pass::Ask { heir, insists }, None)
+                let token = heir.token.lock().clone();
+                (Pass::Ask(Heir { token, insists, before }), None)
             }
             Succession::None => (Pass::No, None),
         }

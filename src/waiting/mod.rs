@@ -9,7 +9,7 @@ use std::{sync::Arc, time::Duration};
 
 pub(crate) use self::{
     bell::{Bell, Ring},
-    gate::{Gate, Pass},
+    gate::{Gate, Heir, Pass},
     knocks::Knocks,
 };
 use self::{
