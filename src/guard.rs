@@ -18,7 +18,9 @@ use crate::{
     waiting::{Acquire, Acquisition, Heir, Pass},
 };
 
-/// Proof that this program holds a lock: released when dropped.
+/// Proof that this program holds a lock, or permits of a semaphore: released when dropped.
+///
+/// Where this page says lock, the permits of a semaphore's guard are meant as well.
 ///
 /// It owns what it needs and is tied to no thread: it may be moved, shared, and dropped anywhere, in any order with its
 /// lock and client. Nothing in it does I/O but [`extend`](Self::extend), [`release`](Self::release) and the drop.
@@ -95,7 +97,7 @@ impl Guard {
         }
     }
 
-    /// Returns the name of the lock, as it was given to the client.
+    /// Returns the name of the lock or semaphore, as it was given to the client.
     pub fn name(&self) -> &[u8] {
         &self.held.in_any_process().lease.name
     }
@@ -105,11 +107,14 @@ impl Guard {
     /// Send it along with each write, and let the resource refuse a token smaller than the largest that it has
     /// seen; then a holder that does not know yet that it lost the lock can do no harm. See Martin Kleppmann, "How to
     /// do distributed locking" (2016).
+    ///
+    /// The tokens of a semaphore are unique and ordered by grant too. They tell its holders apart, but keep none of
+    /// them off: several hold permits at once by rights.
     pub fn fencing_token(&self) -> u64 {
         self.held.in_any_process().fencing_token
     }
 
-    /// Returns the random token that stands at the lock's key on the server. A guard to which the lock was
+    /// Returns the random token that stands for the grant at the key on the server. A guard to which the lock was
     /// [handed on](crate::Lock::handoffs) within its client has that of the one before.
     pub fn token(&self) -> &str {
         self.held.in_any_process().lease.hold.token.as_str()
