@@ -61,7 +61,7 @@ fn no_timeout(no_timeout::Outcome { by_hand, with_redlatch }: &no_timeout::Outco
         "1 SETNX".into(),
         "a crashed holder keeps the lock for ever".into(),
         format!(
-            "{}; {} tries, {}",
+            "{}; {} tries, and {}",
             if by_hand.has_ttl { "a TTL" } else { "no TTL" },
             by_hand.tries,
             if by_hand.acquired { "acquired" } else { "never acquired" },

@@ -87,41 +87,32 @@ fn fail_by_hand(world: &World) -> Result<ByHand, Failure> {
     world.by_hand();
     let (mut redis, slots) = (world.connect()?, world.key("slots"));
     let noon = SystemTime::now();
-    let mut holders = Vec::new();
 
     world.did(format_args!(
         "there are {LIMIT} slots; whoever gets a rank below {LIMIT} has one"
     ));
+    let mut holders = Vec::new();
     for (who, asks_at) in [("X", noon - MS * 200), ("Y", noon - MS * 100), ("A", noon)] {
         if by_hand::acquire(&mut redis, &slots, LIMIT, who, asks_at)? {
             holders.push(who);
         }
     }
-    world.did("X, Y and then A ask, by clocks that are right -> ranks 0, 1, 2: all are told that they have a slot");
+    world.did(format_args!(
+        "X, Y and then A ask, by clocks that are right -> {} are told that they have a slot",
+        holders.join(", ")
+    ));
     world.server_holds(ranks(&mut redis, &slots, noon)?);
 
     let asks_at = noon + LATER;
     let let_in_by_a_right_clock = by_hand::acquire(&mut redis, &slots, LIMIT, "B", asks_at)?;
     world.did(format_args!(
         "B asks {LATER:?} later, by a right clock: ZADD slots +5 B -> {}",
-        if let_in_by_a_right_clock {
-            "a slot"
-        } else {
-            "rank 3, so it takes itself out and has none"
-        }
+        answer(let_in_by_a_right_clock)
     ));
-
-    let its_clock = asks_at - SLOW_BY;
-    let monitor = Monitor::start(world)?;
-    if by_hand::acquire(&mut redis, &slots, LIMIT, "B", its_clock)? {
-        holders.push("B");
-    }
-    let sent = monitor.stop()?;
-    world.did(format_args!(
-        "the same with a clock that is {SLOW_BY:?} slow: ZADD slots -5 B -> rank 2, so it has a slot. It sends:"
-    ));
-    sent.iter().for_each(|command| world.sent(command));
+    let (let_in, times_sent) = ask_by_a_slow_clock(world, &mut redis, &slots, asks_at)?;
     world.server_holds(ranks(&mut redis, &slots, noon)?);
+    holders.extend(let_in.then_some("B"));
+
     if holders.len() > LIMIT as usize {
         world.wrong(format_args!(
             "{} have {LIMIT} slots: {}.",
@@ -137,8 +128,35 @@ fn fail_by_hand(world: &World) -> Result<ByHand, Failure> {
     Ok(ByHand {
         let_in_by_a_right_clock,
         holders,
-        times_sent: times_of_day(&sent),
+        times_sent,
     })
+}
+
+/// Whether B gets a slot, and how many times of day it sends.
+fn ask_by_a_slow_clock(
+    world: &World,
+    redis: &mut Connection,
+    slots: &str,
+    asks_at: SystemTime,
+) -> Result<(bool, usize), Failure> {
+    let its_clock = asks_at - SLOW_BY;
+    let monitor = Monitor::start(world)?;
+    let let_in = by_hand::acquire(redis, slots, LIMIT, "B", its_clock)?;
+    let sent = monitor.stop()?;
+    world.did(format_args!(
+        "the same with a clock that is {SLOW_BY:?} slow: ZADD slots -5 B -> {}. It sends:",
+        answer(let_in)
+    ));
+    sent.iter().for_each(|command| world.sent(command));
+    Ok((let_in, times_of_day(&sent)))
+}
+
+fn answer(let_in: bool) -> &'static str {
+    if let_in {
+        "rank 2, so it has a slot"
+    } else {
+        "rank 3, so it takes itself out and has none"
+    }
 }
 
 fn succeed_with_redlatch(world: &World) -> Result<WithRedlatch, Failure> {
@@ -157,7 +175,10 @@ fn succeed_with_redlatch(world: &World) -> Result<WithRedlatch, Failure> {
     let sent = monitor.stop()?;
     let times_sent = times_of_day(&sent);
 
-    world.did("X, Y and then A acquire a permit -> all have one");
+    world.did(format_args!(
+        "X, Y and then A acquire a permit -> {} of them have one",
+        guards.len()
+    ));
     world.did(format_args!(
         "B tries to -> {}",
         if late.is_some() { "a permit" } else { "none is free" }

@@ -5,6 +5,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use redis::{Connection, RedisResult};
+
 use super::{
     Failure, World,
     victim::{Victim, wait_to_be_killed},
@@ -94,20 +96,15 @@ fn fail_by_hand(world: &World) -> Result<ByHand, Failure> {
     let has_ttl = time_left(&mut redis, &lock)?.is_some();
     world.server_holds(world.describe(&mut redis, "report")?);
 
-    let (mut tries, mut acquired) = (0, false);
-    let start = Instant::now();
-    while !acquired && start.elapsed() < PATIENCE {
-        acquired = by_hand::acquire(&mut redis, &lock, "B")?;
-        tries += 1;
-        thread::sleep(PAUSE);
-    }
+    let (tries, acquired) = try_by_hand(&mut redis, &lock)?;
     world.did(format_args!(
-        "B tries for {PATIENCE:?}, every {PAUSE:?}: SETNX report B -> 0, {tries} times"
+        "B tries for {PATIENCE:?}, every {PAUSE:?}: SETNX report B -> {}, {tries} times",
+        u8::from(acquired)
     ));
     if !acquired {
         world.wrong("nobody has the lock, and nobody will ever get it until a human deletes the key.");
         world.because(
-            "Only the holder's DEL frees the lock, and a key without a TTL outlives whoever wrote it. Longer waiting
+            "Only the holder's DEL frees the lock, and a key without a TTL outlives whoever wrote it. To wait longer
              does not help: nothing is going to happen.",
         );
     }
@@ -116,6 +113,18 @@ fn fail_by_hand(world: &World) -> Result<ByHand, Failure> {
         tries,
         acquired,
     })
+}
+
+/// How often it tried, and whether it has the lock.
+fn try_by_hand(redis: &mut Connection, lock: &str) -> RedisResult<(u32, bool)> {
+    let (mut tries, mut acquired) = (0, false);
+    let start = Instant::now();
+    while !acquired && start.elapsed() < PATIENCE {
+        acquired = by_hand::acquire(redis, lock, "B")?;
+        tries += 1;
+        thread::sleep(PAUSE);
+    }
+    Ok((tries, acquired))
 }
 
 fn succeed_with_redlatch(world: &World) -> Result<WithRedlatch, Failure> {
@@ -137,7 +146,7 @@ fn succeed_with_redlatch(world: &World) -> Result<WithRedlatch, Failure> {
     world.did(format_args!(
         "B waits, and has the lock {acquired_after:.2?} after the crash"
     ));
-    world.right("a crash costs the others one lease at most.");
+    world.right("a crash costs the others one lease, and nobody has to do anything about it.");
     world.because("The key and its TTL are written in one step, so there is never one without the other.");
     Ok(WithRedlatch { acquired_after })
 }

@@ -2,8 +2,9 @@
 
 use std::{cell::RefCell, fmt, io::Write};
 
-/// Words of commands are cut to so many characters.
+/// Longer words of commands are cut short, to so many characters.
 const LONGEST_WORD: usize = 16;
+const SHORT_WORD: usize = 8;
 
 /// Writes what happens, line by line.
 pub struct Story {
@@ -42,9 +43,9 @@ impl Story {
 
     /// A command, by its words.
     pub fn sent(&self, words: &[String]) {
-        let short = words.iter().map(|word| match word.char_indices().nth(LONGEST_WORD) {
-            Some((end, _)) => format!("{}…", &word[..end]),
-            None => word.clone(),
+        let short = words.iter().map(|word| match word.chars().count() {
+            ..=LONGEST_WORD => word.clone(),
+            _ => format!("{word:.SHORT_WORD$}…"),
         });
         self.line(format_args!("        {}", short.collect::<Vec<_>>().join(" ")));
     }

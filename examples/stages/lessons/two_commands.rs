@@ -149,16 +149,7 @@ fn crash_between_the_commands(world: &World) -> Result<(Option<Duration>, Durati
     world.server_holds(world.describe(&mut redis, "invoice")?);
 
     let start = Instant::now();
-    let acquired_at_once = by_hand::acquire(&mut redis, &lock, "B", TIMEOUT_SECONDS)?;
-    if !acquired_at_once {
-        world.did(format_args!(
-            "B comes by: SETNX -> 0, TTL -> none, so it repairs that: EXPIRE invoice {TIMEOUT_SECONDS}"
-        ));
-        world.server_holds(world.describe(&mut redis, "invoice")?);
-        while !by_hand::acquire(&mut redis, &lock, "B", TIMEOUT_SECONDS)? {
-            thread::sleep(PAUSE);
-        }
-    }
+    acquire_after_repair(world, &mut redis, &lock)?;
     let waited_then = start.elapsed();
     world.did(format_args!(
         "B has the lock {waited_then:.2?} after it first tried, {:.2?} after the crash",
@@ -173,6 +164,20 @@ fn crash_between_the_commands(world: &World) -> Result<(Option<Duration>, Durati
     }
     by_hand::release(&mut redis, &lock)?;
     Ok((freed_by_itself, waited_then))
+}
+
+fn acquire_after_repair(world: &World, redis: &mut Connection, lock: &str) -> RedisResult<()> {
+    if by_hand::acquire(redis, lock, "B", TIMEOUT_SECONDS)? {
+        return Ok(());
+    }
+    world.did(format_args!(
+        "B comes by: SETNX -> 0, TTL -> none, so it repairs that: EXPIRE invoice {TIMEOUT_SECONDS}"
+    ));
+    world.server_holds(world.describe(redis, "invoice")?);
+    while !by_hand::acquire(redis, lock, "B", TIMEOUT_SECONDS)? {
+        thread::sleep(PAUSE);
+    }
+    Ok(())
 }
 
 /// Step by step what may happen at any time: B is slow between its look and its repair.

@@ -172,7 +172,10 @@ fn with_redlatch(world: &World) -> Result<Found, Failure> {
     for _ in ["X", "Y", "A", "B"] {
         guards.extend(semaphore.try_acquire()?);
     }
-    world.did("X, Y, A and B try to acquire a permit -> the first three have one");
+    world.did(format_args!(
+        "X, Y, A and B try to acquire a permit -> {} of them have one",
+        guards.len()
+    ));
     world.server_holds(world::holders(&semaphore)?);
 
     let (acquire, release) = cost_with_redlatch(world)?;

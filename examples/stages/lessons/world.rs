@@ -6,6 +6,9 @@ use redis::{Commands, Connection, RedisResult};
 
 use super::{Failure, story::Story};
 
+/// How long the server may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// The keys of one stage, on a server. Dropping it removes them.
 pub struct World {
     url: String,
@@ -48,7 +51,9 @@ impl World {
     }
 
     pub fn connect(&self) -> RedisResult<Connection> {
-        self.redis.get_connection()
+        let connection = self.redis.get_connection_with_timeout(PATIENCE)?;
+        connection.set_read_timeout(Some(PATIENCE))?;
+        Ok(connection)
     }
 
     /// A redlatch client, as each machine has one of its own.
