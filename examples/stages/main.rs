@@ -19,8 +19,8 @@
 //! REDIS_URL=redis://127.0.0.1/ cargo run --example stages     # on that one
 //! ```
 //!
-//! It takes some ten seconds. All keys lie under prefixes of its own and are removed at the end, and a server of its own
-//! is stopped then; not if it is killed.
+//! It takes some ten seconds. All keys lie under prefixes of its own and are removed at the end, unless it is killed. (A
+//! server of its own is stopped in any case.)
 //! It listens to its own commands by `MONITOR`, which slows a server down meanwhile: better no busy one.
 //!
 //! Reading order: `lessons` has a file for each stage, with the code by hand in a module `by_hand`. That code is **not to
