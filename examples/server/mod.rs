@@ -3,7 +3,7 @@
 use std::{
     env,
     error::Error,
-    fs::{self, File},
+    fs,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     thread,
@@ -15,6 +15,19 @@ use tempfile::TempDir;
 /// How long a server may take to start.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// Runs the server ($2 and on) until the standard input ends, which it does however the example ends; then kills it and
+/// removes its directory ($1). What ends the example from a terminal must not end this shell before that.
+const WATCHED: &str = r#"
+trap '' HUP INT QUIT TERM
+directory=$1
+shift
+"$@" </dev/null >"$directory/log" 2>&1 &
+read -r _
+kill -9 "$!"
+wait
+rm -rf "$directory"
+"#;
+
 /// A Redis or Valkey server. One that was started for the example is stopped on drop.
 pub struct Server {
     url: String,
@@ -22,9 +35,10 @@ pub struct Server {
     _own: Option<Own>,
 }
 
-/// A server with its socket in a temporary directory, without a TCP port, that writes nothing to disk. Stopped on drop.
+/// A server with its socket in a temporary directory, without a TCP port, that writes nothing to disk. Stopped on drop,
+/// and with the example if that is killed.
 struct Own {
-    process: Child,
+    shell: Child,
     directory: TempDir,
 }
 
@@ -56,27 +70,28 @@ impl Own {
              run scripts/setup, which installs one, or set REDIS_URL to the URL of one that runs",
         )?;
         let directory = tempfile::Builder::new().prefix("redlatch-example-").tempdir()?;
-        let log = File::create(directory.path().join("log"))?;
-        let process = Command::new(&program)
+        let shell = Command::new("sh")
+            .args(["-c", WATCHED, "sh"])
+            .arg(directory.path())
+            .arg(program)
             .args(["--port", "0", "--save", "", "--appendonly", "no", "--daemonize", "no"])
             .arg("--unixsocket")
             .arg(directory.path().join("socket"))
             .arg("--dir")
             .arg(directory.path())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .map_err(|error| format!("{} does not start: {error}", program.display()))?;
-        let mut own = Own { process, directory };
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let own = Own { shell, directory };
         own.wait_until_it_answers()?;
         Ok(own)
     }
 
-    fn wait_until_it_answers(&mut self) -> Result<(), Box<dyn Error>> {
+    fn wait_until_it_answers(&self) -> Result<(), Box<dyn Error>> {
         let deadline = Instant::now() + PATIENCE;
         while let Err(error) = ping(&self.url()) {
-            if self.process.try_wait()?.is_some() || Instant::now() > deadline {
+            if Instant::now() > deadline {
                 let log = fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
                 return Err(format!("the server did not start: {error}\n{log}").into());
             }
@@ -92,9 +107,8 @@ impl Own {
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // It may have ended by itself; there is nothing to save, and then the directory is removed.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+        drop(self.shell.stdin.take());
+        let _ = self.shell.wait();
     }
 }
 
