@@ -17,7 +17,7 @@ pub const LIMIT: u32 = 5;
 pub const LEASE: Duration = Duration::from_secs(2);
 
 /// The stream's. It holds its permit far longer: as long as it lives, the lease is renewed.
-pub const STREAM_LEASE: Duration = Duration::from_millis(500);
+pub const STREAM_LEASE: Duration = Duration::from_secs(1);
 
 /// How long a call takes, in ms.
 const CALL: Range<u64> = 20..60;

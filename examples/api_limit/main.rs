@@ -47,7 +47,7 @@ An API that takes five calls at a time, and many processes that call it.
 
 Usage: [REDIS_URL=redis://HOST/] api_limit [--seconds N] [--workers N]
 
-  --seconds N   how long they call it (default 5, from 2 to 60)
+  --seconds N   how long they call it (default 5, from 4 to 60)
   --workers N   how many processes there are besides the one that streams (default 6, from 5 to 50)
   --help        this text
 
@@ -180,7 +180,7 @@ fn options() -> Result<Option<Options>, lexopt::Error> {
     let mut arguments = lexopt::Parser::from_env();
     while let Some(argument) = arguments.next()? {
         match argument {
-            Long("seconds") => options.seconds = number(arguments.value()?, 2..=60)?,
+            Long("seconds") => options.seconds = number(arguments.value()?, 4..=60)?,
             Long("workers") => options.workers = number(arguments.value()?, 5..=50)?,
             Short('h') | Long("help") => return Ok(None),
             _ => return Err(argument.unexpected()),
