@@ -18,7 +18,7 @@ pub enum Error {
     #[error(
         "could not acquire `{}` within {waited:.1?} because {}",
         name.escape_ascii(),
-        if last.is_some() { "every attempt failed or found it held" } else { "it was held" }
+        if last.is_some() { "every attempt failed or found it taken" } else { "it was taken" }
     )]
     #[non_exhaustive]
     Timeout {
@@ -33,7 +33,7 @@ pub enum Error {
 
     /// The wait was ended by its [`CancelToken`](crate::CancelToken). What it may have left behind is cleaned up in the
     /// background.
-    #[error("could not acquire the lock because the wait was cancelled")]
+    #[error("could not acquire it because the wait was cancelled")]
     Cancelled,
 
     /// The lease ended before its holder released it. Work done since then was not protected: undo it, or

@@ -14,11 +14,13 @@ use crate::{
     fork::ProcessBound,
     lease::{Grant, Lease, Report, Terms, check_length, forget},
     mistakes::{Mistake, makes},
-    store::{Failure, Found, Hold, Resource, Sequel, Spent, Token, Turn, because},
-    waiting::{Acquire, Acquisition, Pass},
+    store::{Failure, Found, Resource, Sequel, Spent, Turn, because},
+    waiting::{Acquire, Acquisition, Heir, Pass},
 };
 
-/// Proof that this program holds a lock: released when dropped.
+/// Proof that this program holds a lock, or permits of a semaphore: released when dropped.
+///
+/// Where this page says lock, the permits of a semaphore's guard are meant as well.
 ///
 /// It owns what it needs and is tied to no thread: it may be moved, shared, and dropped anywhere, in any order with its
 /// lock and client. Nothing in it does I/O but [`extend`](Self::extend), [`release`](Self::release) and the drop.
@@ -56,26 +58,18 @@ impl Guard {
         wait: &Wait,
     ) -> Result<Self, Error> {
         core.keeper.start(terms)?;
-        let hold = Hold::new(resource);
         let acquire = Acquire {
             core,
-            hold: &hold,
+            resource: &resource,
             name,
             terms,
             wait,
         };
-        let (acquired, doubt) = acquire.run();
-        let granted = acquired.as_ref().is_ok_and(|acquisition| !acquisition.handed_on);
-        // No attempt with this token will follow.
-        if !granted && doubt.may_stand() {
-            let lasts = terms.first_length().max(core.knocks.place_lasts());
-            core.keeper.sweeper().clean_up(&hold, doubt, lasts);
-        }
         let Acquisition {
             lease,
             fencing_token,
             handed_on,
-        } = acquired?;
+        } = acquire.run()?;
         if !handed_on {
             core.keeper.keep(&lease);
         }
@@ -103,7 +97,7 @@ impl Guard {
         }
     }
 
-    /// Returns the name of the lock, as it was given to the client.
+    /// Returns the name of the lock or semaphore, as it was given to the client.
     pub fn name(&self) -> &[u8] {
         &self.held.in_any_process().lease.name
     }
@@ -113,14 +107,22 @@ impl Guard {
     /// Send it along with each write, and let the resource refuse a token smaller than the largest that it has
     /// seen; then a holder that does not know yet that it lost the lock can do no harm. See Martin Kleppmann, "How to
     /// do distributed locking" (2016).
+    ///
+    /// The tokens of a semaphore are unique and ordered by grant too. They tell its holders apart, but keep none of
+    /// them off: several hold permits at once by rights.
     pub fn fencing_token(&self) -> u64 {
         self.held.in_any_process().fencing_token
     }
 
-    /// Returns the random token that stands at the lock's key on the server. A guard to which the lock was
+    /// Returns the random token that stands for the grant at the key on the server. A guard to which the lock was
     /// [handed on](crate::Lock::handoffs) within its client has that of the one before.
     pub fn token(&self) -> &str {
         self.held.in_any_process().lease.hold.token.as_str()
+    }
+
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn permits(&self) -> u32 {
+        self.held.in_any_process().lease.hold.resource.permits()
     }
 
     /// Tells whether the lock is certainly still held. No I/O.
@@ -229,14 +231,14 @@ impl Held {
                 forget(callback);
                 Ok(())
             }
-            Pass::Ask { heir, insists } => self.give_back(budget, Some((&heir, insists))),
+            Pass::Ask(heir) => self.give_back(budget, Some(&heir)),
             Pass::No | Pass::On(_) => self.give_back(budget, None),
         }
     }
 
     /// Ends the lease: at the server first, then for those who wait here. With an `heir` the server may let this process
     /// keep it for another lease if nobody else waits, or if it insists.
-    fn give_back(&self, budget: Duration, heir: Option<(&Token, bool)>) -> Result<(), Error> {
+    fn give_back(&self, budget: Duration, heir: Option<&Heir>) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
         if makes(Mistake::WakesBeforeTheRelease) {
             core.gate.leave(lease);
@@ -258,7 +260,7 @@ impl Held {
         outcome
     }
 
-    fn ask_to_release(&self, budget: Duration, heir: Option<(&Token, bool)>) -> Result<(), Error> {
+    fn ask_to_release(&self, budget: Duration, heir: Option<&Heir>) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
         let end = core.clock.now() + budget;
         let spent = Spent {
@@ -272,25 +274,25 @@ impl Held {
             sent = core.clock.now();
             // What was not answered may have kept the key or not: now it has to go.
             match heir {
-                Some((heir, insists)) if !repeated => {
+                Some(heir) if !repeated => {
                     let sequel = Sequel {
                         lease: lease.terms.length,
                         fencing_tokens,
-                        heir,
-                        insists,
+                        heir: &heir.token,
+                        insists: heir.insists,
                     };
                     core.store.turn(&spent, &sequel, timeout)
                 }
                 _ => core.store.release(&spent, repeated, timeout).map(Turn::Left),
             }
         });
-        if let Ok(Turn::Kept { fencing_token }) = answer {
+        if let (Ok(Turn::Kept { fencing_token }), Some(heir)) = (&answer, heir) {
             let grant = Grant {
-                fencing_tokens: fencing_token..fencing_token + u64::from(fencing_tokens),
+                fencing_tokens: *fencing_token..fencing_token + u64::from(fencing_tokens),
                 sent,
                 doubt: lease.doubt,
             };
-            return self.follow_on(&grant, heir.is_some_and(|(_, insists)| insists), end);
+            return self.follow_on(&grant, heir, end);
         }
         self.clean_up_after(lease, answer.is_err());
         self.outcome(answer.map(|turn| match turn {
@@ -310,11 +312,11 @@ impl Held {
     }
 
     /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, gives it back by `end`.
-    fn follow_on(&self, grant: &Grant, insisted: bool, end: Moment) -> Result<(), Error> {
+    fn follow_on(&self, grant: &Grant, heir: &Heir, end: Moment) -> Result<(), Error> {
         let core = &self.core;
-        let next = Arc::new(self.lease.followed_by(grant, insisted));
+        let next = Arc::new(self.lease.followed_by(grant, heir.insists));
         core.keeper.keep(&next);
-        if let Pass::On(_) = core.gate.replace(&self.lease, &next) {
+        if let Pass::On(_) = core.gate.replace(&self.lease, &next, heir) {
             return Ok(());
         }
         // Whether it was lost by now is nobody's business.

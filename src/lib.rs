@@ -1,26 +1,28 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
-//! Distributed locks on Redis and Valkey for blocking, threaded programs: leased, renewed in the background, with a
-//! fencing token for every grant. No async runtime.
+//! Distributed locks and counting semaphores on Redis and Valkey for blocking, threaded programs: leased, renewed in the
+//! background, with a fencing token for every grant. No async runtime.
 //!
 //! # What it guarantees
 //!
-//! A lock is *held* from the return of acquire until [`release`](Guard::release) is called or
+//! A lock, or a semaphore's permit, is *held* from the return of acquire until [`release`](Guard::release) is called or
 //! [`remaining`](Guard::remaining) reaches zero, whichever comes first.
 //!
-//! 1. **Exclusion while the lease holds.** At most one [`Guard`] for a name is held at any instant, as long as the
-//!    server keeps its data (no eviction: use `noeviction`; nobody else deletes or overwrites the key, no
+//! 1. **Exclusion while the lease holds.** At most one [`Guard`] of a lock, and no more than the limit of a semaphore's
+//!    permits, are held at any instant, whatever clocks and leases the holders have, as long as the server keeps its
+//!    data (no eviction: use `noeviction`; nobody else deletes or overwrites the key, no
 //!    [`force_release`](Lock::force_release)) and its clock is not stepped.
 //! 2. **The end of a lease is honest.** It is counted on this machine's boot-time clock (which runs on while the
 //!    machine sleeps), from before the request was sent, less 1 % of the lease and 2 ms for drift.
 //!    [`is_held`](Guard::is_held) and [`remaining`](Guard::remaining) do no I/O and turn false and zero at that
 //!    instant, even if this process was paused or the server is gone.
-//! 3. **A crash frees the lock** within one lease. Nothing is written without a TTL.
+//! 3. **A crash frees the lock or permit** within one lease, its own. Nothing is written without a TTL.
 //! 4. **Only the owner releases or renews.** A late release never touches another's lock, and a renewal never
 //!    re-creates a key.
 //! 5. **Fencing tokens** rise strictly with every grant of a name, also after `FLUSHALL`, an empty restart, an old
 //!    snapshot or a lossy failover, unless the server's clock also went back past the loss. Where the resource
-//!    [checks them](Guard::fencing_token), a stale holder can do no harm even when the first guarantee is broken.
+//!    [checks them](Guard::fencing_token), a stale lock holder can do no harm even when the first guarantee is broken. A
+//!    semaphore's tokens tell its grants apart and order them, but with several holders at once they are no such barrier.
 //! 6. **No silent loss.** A lost lease is reported by the guard, the callback and the release. An operation of unknown
 //!    outcome says so ([`Error::Unconfirmed`]), and what it may have left behind is cleaned up in the background.
 //! 7. **Not promised:** exclusion across a restart or failover that loses the write, or for a process that is paused
@@ -50,19 +52,14 @@
 //! # Ok::<(), redlatch::Error>(())
 //! ```
 //!
-//! A fixed lease that is never renewed, a bounded wait, and a callback for losses:
+//! A bounded wait, a callback for losses, and a semaphore, which lets in several at a time:
 //!
 //! ```
 //! # let client = redlatch::Client::open("memory://")?;
-//! use std::time::Duration;
-//!
-//! let report = client
-//!     .timed_lock("report", Duration::from_secs(30))
-//!     .on_lost(|lost| eprintln!("{lost}"));
-//! match report.acquire_timeout(Duration::from_millis(500)) {
-//!     Ok(guard) => guard.extend(Duration::from_secs(60))?, // ends 60 s from now
-//!     Err(redlatch::Error::Timeout { .. }) => println!("somebody else is at it"),
-//!     Err(error) => return Err(error),
+//! let report = client.lock("report").on_lost(|lost| eprintln!("{lost}"));
+//! let guard = report.acquire_timeout(std::time::Duration::from_secs(1))?; // Err(Timeout) if it takes longer
+//! if client.semaphore("api:acct:7", 5).try_with_permit(|| println!("calling"))?.is_none() {
+//!     println!("five calls are under way: try later");
 //! }
 //! # Ok::<(), redlatch::Error>(())
 //! ```
@@ -70,7 +67,7 @@
 //! # Contents
 //!
 //! - [`Client`] and [`ClientBuilder`]: the server, its connections and timeouts.
-//! - [`Lock`]: a name and its settings, with every way to acquire it; [`Wait`]: for how long;
+//! - [`Lock`] and [`Semaphore`]: a name and its settings, with every way to acquire it; [`Wait`]: for how long;
 //!   [`CancelToken`]: no longer.
 //! - [`Guard`]: a hold, from grant to release.
 //! - [`Inspection`] and [`Audit`]: what stands on the server, for operators.

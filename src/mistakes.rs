@@ -27,6 +27,10 @@ pub(crate) enum Mistake {
     ReleasesWhatItHandedOn,
     /// A lease is renewed after its release.
     RenewsAfterRelease,
+    /// One that takes over a place does not hear of the knock that the former owner was too late for.
+    InheritsInSilence,
+    /// One that was handed a permit leaves its place without waking the next.
+    VacatesInSilence,
     /// The thread that listens goes to sleep without a look whether the client has gone.
     SleepsThroughTheEnd,
 }

@@ -124,7 +124,7 @@ fn a_wait_that_times_out_over_swallowed_replies_leaves_nothing() {
     assert!(
         error
             .to_string()
-            .ends_with("because every attempt failed or found it held"),
+            .ends_with("because every attempt failed or found it taken"),
         "{error}"
     );
     assert!(error.source().is_some());

@@ -7,7 +7,7 @@ use shuttle::rand::{Rng, thread_rng};
 use super::{
     finds, holds,
     recorder::{Event, What},
-    world::{LEASE, POLL_INTERVAL, World},
+    world::{LEASE, POLL_INTERVAL, Resource, World},
 };
 use crate::{
     CancelToken, Client, Error, Lock, LostReason, Wait,
@@ -22,12 +22,16 @@ use crate::{
 /// A wait so short that it is over before anything else is due.
 const SHORT: Duration = Duration::from_millis(1);
 
-/// Starts a thread that takes the lock once for each of `waits`.
-fn taker(world: &Arc<World>, lock: Lock, waits: impl IntoIterator<Item = Wait> + Send + 'static) -> JoinHandle<()> {
+/// Starts a thread that takes the resource once for each of `waits`.
+fn taker(
+    world: &Arc<World>,
+    resource: impl Resource,
+    waits: impl IntoIterator<Item = Wait> + Send + 'static,
+) -> JoinHandle<()> {
     let world = world.clone();
     thread::spawn(move || {
         for wait in waits {
-            world.take(&lock, wait);
+            world.take(&resource, wait);
         }
     })
 }
@@ -111,19 +115,23 @@ fn fair_waits_that_end() {
 fn some_waits_end(world: &Arc<World>, clients: &[Client; 2], fair: bool) {
     let stop = CancelToken::new();
     let takers = [0, 0, 0, 1, 1].map(|client: usize| {
-        let wait = match thread_rng().gen_range(0..6) {
-            0..2 => Wait::forever(),
-            2..4 => Wait::forever().cancelled_by(&stop),
-            4 => Wait::at_most(SHORT),
-            _ => Wait::none(),
-        };
-        taker(world, world.lock(&clients[client]).fair(fair), [wait])
+        let lock = world.lock(&clients[client]).fair(fair);
+        taker(world, lock, [one_that_may_end(&stop)])
     });
     let canceller = thread::spawn(move || stop.cancel());
     thread::yield_now();
     time::pass(SHORT);
     join(takers);
     join([canceller]);
+}
+
+fn one_that_may_end(stop: &CancelToken) -> Wait {
+    match thread_rng().gen_range(0..6) {
+        0..2 => Wait::forever(),
+        2..4 => Wait::forever().cancelled_by(stop),
+        4 => Wait::at_most(SHORT),
+        _ => Wait::none(),
+    }
 }
 
 /// One keeps the places of others at the server just as one of these ends its wait, and its client goes soon after.
@@ -311,6 +319,51 @@ fn clients_that_go() {
     }
 }
 
+/// The threads of one client, and of another one, hand permits on to each other, and those of another client get theirs.
+fn permits_of_two_clients() {
+    let world = World::of_permits(2);
+    let clients = [world.listening_client(), world.listening_client()];
+    let semaphores = [0, 0, 0, 0, 1].map(|client: usize| {
+        let semaphore = world.semaphore(&clients[client]);
+        semaphore.handoffs(thread_rng().gen_range(1..3))
+    });
+    join(semaphores.map(|semaphore| taker(&world, semaphore, often())));
+    world.close(clients);
+    world.ends_clean();
+}
+
+/// One of those who want permits wants two at once.
+fn several_permits_at_once() {
+    let world = World::of_permits(3);
+    let clients = [world.listening_client(), world.listening_client()];
+    let fair = chance(0.5);
+    let semaphores = [(0, 1), (0, 2), (0, 1), (1, 1), (1, 3)].map(|(client, permits): (usize, u32)| {
+        let semaphore = world.semaphore(&clients[client]);
+        semaphore.permits(permits).fair(fair)
+    });
+    join(semaphores.map(|semaphore| taker(&world, semaphore, often())));
+    world.close(clients);
+    world.ends_clean();
+}
+
+/// Some of the waits for permits are cancelled, some end by themselves, just as permits are handed on or knocked for.
+fn waits_for_permits_that_end() {
+    let world = World::of_permits(2);
+    let clients = [world.listening_client(), world.listening_client()];
+    let (stop, fair) = (CancelToken::new(), chance(0.3));
+    let takers = [(0, 1), (0, 1), (0, 1), (0, 2), (1, 1), (1, 1)].map(|(client, permits): (usize, u32)| {
+        let semaphore = world.semaphore(&clients[client]).permits(permits).fair(fair);
+        taker(&world, semaphore, [one_that_may_end(&stop), Wait::forever()])
+    });
+    let canceller = thread::spawn(move || stop.cancel());
+    thread::yield_now();
+    time::pass(SHORT);
+    join(takers);
+    join([canceller]);
+    world.close(clients);
+    world.ends_clean();
+}
+
 macro_rules! tests {
     ($($scenario:ident: $($mistake:ident => $complaint:literal),*;)*) => {
         mod without_mistakes {
@@ -357,4 +410,9 @@ tests! {
         LosesInSilence => "deadlock",
         HandsOnALostLease => "what was lost was handed on";
     clients_that_go: ;
+    permits_of_two_clients:
+        InheritsInSilence => "deadlock",
+        VacatesInSilence => "deadlock";
+    several_permits_at_once: ;
+    waits_for_permits_that_end: ;
 }

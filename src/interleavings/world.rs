@@ -6,11 +6,11 @@ use shuttle::rand::{Rng, thread_rng};
 
 use super::recorder::{Event, Recorder, What};
 use crate::{
-    Client, Error, Guard, Lock, Wait,
+    Client, Error, Guard, Lock, Semaphore, Wait,
     client::Core,
     clock::{Clock, ManualClock, Moment},
     keys::Keyspace,
-    store::{Found, Hold, Resource, Store, Token, memory::MemoryStore},
+    store::{self, Found, Hold, Store, Token, memory::MemoryStore},
     sync::{
         Mutex,
         atomic::{AtomicBool, Ordering},
@@ -36,12 +36,31 @@ impl Clock for Hands {
     }
 }
 
-/// One store, its clients, and who holds the one lock that all of them want.
+/// What a thread may take.
+pub(super) trait Resource: Send + 'static {
+    fn acquire(&self, wait: Wait) -> Result<Guard, Error>;
+}
+
+impl Resource for Lock {
+    fn acquire(&self, wait: Wait) -> Result<Guard, Error> {
+        self.acquire_with(wait)
+    }
+}
+
+impl Resource for Semaphore {
+    fn acquire(&self, wait: Wait) -> Result<Guard, Error> {
+        self.acquire_with(wait)
+    }
+}
+
+/// One store, its clients, and who holds the one lock, or permits of the one semaphore, that all of them want.
 pub(super) struct World {
+    /// How many permits there are: 1 for a lock.
+    limit: u32,
     store: Recorder,
     clock: Arc<dyn Clock>,
     guards: Mutex<Vec<Arc<Guard>>>,
-    last_fencing_token: std::sync::Mutex<u64>,
+    fencing_tokens: std::sync::Mutex<Vec<u64>>,
     lost: std::sync::Mutex<Vec<String>>,
     complaints: std::sync::Mutex<Vec<String>>,
     /// Whether leases are lost in this scenario.
@@ -52,25 +71,31 @@ pub(super) struct World {
 impl World {
     /// One in which nothing is lost.
     pub(super) fn new() -> Arc<Self> {
-        Self::with(false)
+        Self::with(1, false)
+    }
+
+    /// One in which nothing is lost, and so many permits are wanted.
+    pub(super) fn of_permits(limit: u32) -> Arc<Self> {
+        Self::with(limit, false)
     }
 
     pub(super) fn with_losses() -> Arc<Self> {
-        Self::with(true)
+        Self::with(1, true)
     }
 
-    fn with(losses: bool) -> Arc<Self> {
+    fn with(limit: u32, losses: bool) -> Arc<Self> {
         time::begin();
         fastrand::seed(thread_rng().r#gen());
         let clock = Arc::new(Hands(ManualClock::default().now()));
         Arc::new(Self {
+            limit,
             store: Recorder {
                 memory: MemoryStore::new(clock.clone()),
                 log: Arc::default(),
             },
             clock,
             guards: Mutex::default(),
-            last_fencing_token: std::sync::Mutex::default(),
+            fencing_tokens: std::sync::Mutex::default(),
             lost: std::sync::Mutex::default(),
             complaints: std::sync::Mutex::default(),
             losses,
@@ -100,6 +125,11 @@ impl World {
         client.lock("x").lease(LEASE)
     }
 
+    /// The semaphore that everybody wants.
+    pub(super) fn semaphore(&self, client: &Client) -> Semaphore {
+        client.semaphore("x", self.limit).lease(LEASE)
+    }
+
     pub(super) fn events(&self) -> Vec<Event> {
         self.store.log.events()
     }
@@ -107,7 +137,7 @@ impl World {
     /// Has somebody delete the key under the holder.
     pub(super) fn evict(&self, guard: &Guard) {
         let hold = Hold {
-            resource: Resource::lock("lock:x"),
+            resource: store::Resource::lock("lock:x"),
             token: Token::found(guard.token().as_bytes()),
         };
         let _ = self.store.evict(&hold, COMMAND);
@@ -130,14 +160,20 @@ impl World {
         let mut guards = self.guards.lock();
         if guard.is_held() {
             // Held at the first and the last look is held at the one between.
-            if guards.iter().any(|other| other.is_held() && guard.is_held()) {
-                self.complain("two hold it");
+            let others = guards.iter().filter(|other| other.is_held() && guard.is_held());
+            if others.map(|other| other.permits()).sum::<u32>() + guard.permits() > self.limit {
+                self.complain("more is held than there is");
             }
-            let mut last = self.last_fencing_token.lock().unwrap();
-            if guard.fencing_token() <= *last {
+            let mut before = self.fencing_tokens.lock().unwrap();
+            // Those who hold permits at the same time may come here in any order.
+            let is_too_small = |other: &u64| {
+                let own = guard.fencing_token();
+                *other == own || self.limit == 1 && *other > own
+            };
+            if before.iter().any(is_too_small) {
                 self.complain("a fencing token does not rise");
             }
-            *last = guard.fencing_token().max(*last);
+            before.push(guard.fencing_token());
         } else if !self.losses {
             self.complain("it was lost when it was acquired");
         }
@@ -154,9 +190,9 @@ impl World {
         Arc::into_inner(guard).expect("nobody else has it")
     }
 
-    /// Waits for the lock, holds it, and releases it. Tells whether it was acquired.
-    pub(super) fn take(&self, lock: &Lock, wait: Wait) -> bool {
-        match lock.acquire_with(wait) {
+    /// Waits for the resource, holds it, and releases it. Tells whether it was acquired.
+    pub(super) fn take(&self, resource: &impl Resource, wait: Wait) -> bool {
+        match resource.acquire(wait) {
             Ok(guard) => {
                 let guard = self.enter(guard);
                 self.release(self.leave(guard));

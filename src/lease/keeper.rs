@@ -176,6 +176,12 @@ impl Keeper {
         &self.sweeper
     }
 
+    /// Whether there is anything to do, now or later.
+    #[cfg(test)]
+    pub(crate) fn has_work(&self) -> bool {
+        self.shared.agenda.lock().schedule.next_due().is_some()
+    }
+
     /// Whether the thread sleeps, so that no batch is on its way.
     #[cfg(all(test, shuttle))]
     pub(crate) fn sleeps(&self) -> bool {

@@ -22,7 +22,8 @@ pub struct Lost {
 pub enum LostReason {
     /// It ran out before it was renewed: the server was away, this process was paused, or the lease is a timed one.
     Expired,
-    /// The key is gone from the server: it was deleted, flushed, evicted, or lost in a restart or failover.
+    /// The key, or the permit in it, is gone from the server: it was deleted, flushed, evicted, forced out, or lost in a
+    /// restart or failover.
     Deleted,
     /// Another holder's token stands at the key.
     Taken,
@@ -51,7 +52,7 @@ impl Lost {
         }
     }
 
-    /// The name of the lock, as it was given to the client.
+    /// The name of the lock or semaphore, as it was given to the client.
     pub fn name(&self) -> &[u8] {
         &self.name
     }
@@ -72,7 +73,7 @@ impl fmt::Display for Lost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let why = match self.reason {
             LostReason::Expired => "it ran out",
-            LostReason::Deleted => "its key is gone from the server",
+            LostReason::Deleted => "it is gone from the server",
             LostReason::Taken => "another holder has it",
             LostReason::MaxHold => "it reached its longest hold",
         };

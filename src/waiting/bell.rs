@@ -1,5 +1,7 @@
 //! What wakes a thread that waits for the lock.
 
+use std::mem;
+
 use crate::{
     clock::{Clock, Moment},
     mistakes::{Mistake, makes},
@@ -43,6 +45,17 @@ impl Bell {
             state.alarm = Some(alarm);
             drop(state);
             self.changed.notify_one();
+        }
+    }
+
+    /// Has `other` ring in its place: for what was not heard yet.
+    pub(super) fn pass_to(&self, other: &Self) {
+        let State { rung, alarm } = mem::take(&mut *self.state.lock());
+        if let Some(ring) = rung {
+            other.ring(ring);
+        }
+        if let Some(alarm) = alarm {
+            other.ring_at(alarm);
         }
     }
 

@@ -3,10 +3,16 @@
 use std::{
     collections::{HashMap, VecDeque},
     mem,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
-use super::bell::{Bell, Ring};
+use super::{
+    bell::{Bell, Ring},
+    registration::Registration,
+};
 use crate::{
     clock::Moment,
     lease::{Lease, OnLost, Succession, Terms},
@@ -24,6 +30,8 @@ const MOST_FENCING_TOKENS: u32 = 256;
 #[derive(Default)]
 pub(crate) struct Gate {
     lines: Mutex<HashMap<Resource, Line>>,
+    /// How many threads have ever entered one.
+    entered: AtomicU64,
 }
 
 #[derive(Default)]
@@ -31,7 +39,10 @@ struct Line {
     /// What a guard of this process has, if that leaves nothing for anybody else.
     lease: Option<Arc<Lease>>,
     waiters: VecDeque<Arc<Waiter>>,
-    /// Whether the first waiter is speaking to the server: then it is served by the server only.
+    /// What one had at the server that was handed a permit: for the first waiter, if that has nothing there yet.
+    vacated: Option<Registration>,
+    /// Whether the first waiter is speaking to the server: then it is served by the server only, and what is handed on
+    /// goes to the second.
     speaking: bool,
     /// Whether the server has answered anybody who stood here.
     answered: bool,
@@ -41,7 +52,10 @@ struct Line {
 
 /// A thread in a line.
 struct Waiter {
-    token: Token,
+    /// How many had entered a line before.
+    number: u64,
+    /// What it is known by at the server.
+    token: Mutex<Token>,
     terms: Terms,
     bell: Arc<Bell>,
     /// Set when it is taken out of the line by another thread.
@@ -51,9 +65,16 @@ struct Waiter {
 /// What another thread had for a waiter.
 pub(super) enum Outcome {
     /// The lease, which it holds with this fencing token.
-    HandedOn(Arc<Lease>, u64),
+    HandedOn(HandedOn),
     /// Why the server is of no use to anybody in the line.
     Hopeless(Failure),
+}
+
+pub(super) struct HandedOn {
+    pub(super) lease: Arc<Lease>,
+    pub(super) fencing_token: u64,
+    /// Whether it stood before all others, and was to speak to the server.
+    pub(super) was_first: bool,
 }
 
 /// What a waiter may do now.
@@ -73,23 +94,33 @@ pub(super) enum Standing {
 pub(crate) enum Pass {
     /// The next waiter has it; with the callback of the grant that has ended.
     On(Option<OnLost>),
-    /// The server has to be asked whether the next waiter, which has this token, may have it: although others wait, if
-    /// it `insists`.
-    Ask { heir: Token, insists: bool },
+    /// The server has to be asked whether this one may have it.
+    Ask(Heir),
     /// It has to be released.
     No,
+}
+
+/// The waiter that is next.
+pub(crate) struct Heir {
+    pub(crate) token: Token,
+    /// Whether it is to have it although others wait.
+    pub(crate) insists: bool,
+    /// By the time of the answer it may have gone. Another one may have what was kept if it entered its line before this
+    /// number: one that came later may have had a grant with a higher fencing token meanwhile.
+    before: u64,
 }
 
 impl Gate {
     /// Puts the calling thread, which is going to ask for `hold`, at the end of its line.
     pub(super) fn enter(&self, hold: &Hold, terms: &Terms, bell: &Arc<Bell>) -> InLine<'_> {
+        let mut lines = self.lines.lock();
         let waiter = Arc::new(Waiter {
-            token: hold.token.clone(),
+            number: self.entered.fetch_add(1, Ordering::Relaxed),
+            token: Mutex::new(hold.token.clone()),
             terms: terms.clone(),
             bell: bell.clone(),
             outcome: Mutex::default(),
         });
-        let mut lines = self.lines.lock();
         let line = lines.entry(hold.resource.clone()).or_default();
         line.waiters.push_back(waiter.clone());
         line.name_heir();
@@ -114,12 +145,18 @@ impl Gate {
 
     /// Hands `lease` on to the first waiter, if that may have it.
     pub(crate) fn pass(&self, lease: &Arc<Lease>) -> Pass {
-        self.replace(lease, lease)
+        self.succeed(lease, lease, None)
     }
 
-    /// Puts `next` in the place of `lease`, which has ended, and hands it on.
-    pub(crate) fn replace(&self, lease: &Arc<Lease>, next: &Arc<Lease>) -> Pass {
+    /// Puts `next` in the place of `lease`, which has ended and whose `heir` had been asked for, and hands it on.
+    pub(crate) fn replace(&self, lease: &Arc<Lease>, next: &Arc<Lease>, heir: &Heir) -> Pass {
+        self.succeed(lease, next, Some(heir.before))
+    }
+
+    fn succeed(&self, lease: &Arc<Lease>, next: &Arc<Lease>, before: Option<u64>) -> Pass {
         let mut lines = self.lines.lock();
+        // Nobody enters meanwhile.
+        let before = before.unwrap_or_else(|| self.entered.load(Ordering::Relaxed));
         let Some(line) = lines.get_mut(&lease.hold.resource) else {
             return Pass::No;
         };
@@ -129,14 +166,11 @@ impl Gate {
             }
             line.lease = Some(next.clone());
         }
-        let (pass, bell) = line.pass(next);
+        let (pass, bell) = line.pass(next, before);
         line.name_heir();
-        // The next one has to stand in the server's queue, where permits of others come from.
-        let next_bell = line.first_bell().filter(|_| bell.is_some() && line.lease.is_none());
         // Nobody is woken under the mutex, only to wait for it.
         drop(lines);
         ring(bell);
-        ring(next_bell);
         pass
     }
 
@@ -204,22 +238,27 @@ impl Line {
         self.waiters.front().map(|first| first.bell.clone())
     }
 
-    /// Hands `lease` on to the first waiter, if that may have it, and takes it out of the line. Its bell is to be rung.
-    fn pass(&mut self, lease: &Arc<Lease>) -> (Pass, Option<Arc<Bell>>) {
-        let (Some(first), false) = (self.waiters.front(), self.speaking) else {
+    /// Hands `lease` on to the first waiter that does not speak to the server, if that may have it and has entered before
+    /// that number, and takes it out of the line. Its bell is to be rung.
+    fn pass(&mut self, lease: &Arc<Lease>, before: u64) -> (Pass, Option<Arc<Bell>>) {
+        let at = usize::from(self.speaking);
+        let Some(heir) = self.waiters.get(at).filter(|heir| heir.number < before).cloned() else {
             return (Pass::No, None);
         };
-        match lease.hand_on(&first.terms) {
+        match lease.hand_on(&heir.terms) {
             Succession::HandedOn(fencing_token, callback) => {
-                *first.outcome.lock() = Some(Outcome::HandedOn(lease.clone(), fencing_token));
-                let bell = self.first_bell();
-                self.waiters.pop_front();
+                *heir.outcome.lock() = Some(Outcome::HandedOn(HandedOn {
+                    lease: lease.clone(),
+                    fencing_token,
+                    was_first: at == 0,
+                }));
+                self.waiters.remove(at);
                 self.handed_on = self.handed_on.saturating_add(1);
-                (Pass::On(callback), bell)
+                (Pass::On(callback), Some(heir.bell.clone()))
             }
             Succession::Asks { insists } => {
-                let heir = first.token.clone();
-                (Pass::Ask { heir, insists }, None)
+                let token = heir.token.lock().clone();
+                (Pass::Ask(Heir { token, insists, before }), None)
             }
             Succession::None => (Pass::No, None),
         }
@@ -324,6 +363,31 @@ impl InLine<'_> {
         }
     }
 
+    /// Leaves to the next one what this thread had at the server, which was the first and was handed a permit. The next
+    /// one is rung in any case: it is to have a place at the server, where permits of others come from.
+    pub(super) fn bequeath(&self, registration: Registration) {
+        let mut lines = self.gate.lines.lock();
+        let Some(bell) = lines.get(&self.resource).and_then(Line::first_bell) else {
+            return;
+        };
+        if let Some(line) = lines.get_mut(&self.resource)
+            && registration.has_place()
+        {
+            line.vacated.get_or_insert(registration);
+        }
+        drop(lines);
+        ring(Some(bell).filter(|_| !makes(Mistake::VacatesInSilence)));
+    }
+
+    /// What one before had at the server, if the thread comes first.
+    pub(super) fn inherit(&self) -> Option<Registration> {
+        let mut lines = self.gate.lines.lock();
+        let line = lines.get_mut(&self.resource).filter(|line| self.is_first(line))?;
+        let registration = line.vacated.take()?;
+        *self.waiter.token.lock() = registration.hold().token.clone();
+        Some(registration)
+    }
+
     /// Leaves the line; returns what another thread has just had for this one.
     pub(super) fn leave(&self) -> Option<Outcome> {
         self.step_out();
@@ -333,7 +397,7 @@ impl InLine<'_> {
     /// Leaves the line, if it is in it; the next one may speak to the server then.
     fn step_out(&self) {
         let mut lines = self.gate.lines.lock();
-        let mut bell = None;
+        let (mut bell, mut vacated) = (None, None);
         if let Some(line) = lines.get_mut(&self.resource) {
             let was_first = self.is_first(line);
             line.remove(&self.waiter);
@@ -341,12 +405,16 @@ impl InLine<'_> {
                 .first_bell()
                 .filter(|_| was_first && !makes(Mistake::LeavesInSilence));
             line.name_heir();
+            if line.waiters.is_empty() {
+                vacated = line.vacated.take();
+            }
             if line.is_empty() {
                 lines.remove(&self.resource);
             }
         }
         drop(lines);
         ring(bell);
+        drop(vacated);
     }
 
     fn is_first(&self, line: &Line) -> bool {

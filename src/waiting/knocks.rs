@@ -11,7 +11,7 @@ use crate::{
     Error,
     background::Background,
     clock::{Clock, Moment},
-    lease::Sweeper,
+    lease::{Doubt, Sweeper},
     mistakes::{Mistake, makes},
     store::{Channel, Hold, Knock, Listener, Resource, Store, Token},
     sync::{Condvar, Mutex},
@@ -39,7 +39,8 @@ struct Thread {
     stop: Box<dyn Fn() + Send + Sync>,
 }
 
-struct Shared {
+/// What the thread shares with those who may be knocked for.
+pub(super) struct Shared {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     /// Takes back what nobody here needs, so that others get it.
@@ -116,19 +117,6 @@ impl Knocks {
         Ok(())
     }
 
-    /// Has `bell` rung when somebody knocks for `hold`, or when knocks begin or cease to be heard, until what this
-    /// returns is dropped.
-    pub(super) fn expect<'a>(&'a self, hold: &'a Hold, bell: &Arc<Bell>) -> Expectation<'a> {
-        let expecting = Expecting {
-            bell: bell.clone(),
-            resource: hold.resource.clone(),
-            place: None,
-            next_look: Moment::NEVER,
-        };
-        self.shared.state.lock().expecting.insert(hold.token.clone(), expecting);
-        Expectation { knocks: self, hold }
-    }
-
     /// Has the thread end.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().closing = true;
@@ -153,17 +141,53 @@ impl Knocks {
         state.expecting.is_empty() && state.turns.is_empty()
     }
 
+    #[cfg(all(test, shuttle))]
     pub(crate) fn are_heard(&self) -> bool {
-        self.shared.state.lock().listening
+        self.shared.are_heard()
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Shared {
+    /// Has `bell` rung when somebody knocks for `hold`, or when knocks begin or cease to be heard, until what this
+    /// returns is dropped.
+    pub(super) fn expect(self: &Arc<Self>, hold: &Hold, bell: &Arc<Bell>) -> Expectation {
+        let expecting = Expecting {
+            bell: bell.clone(),
+            resource: hold.resource.clone(),
+            place: None,
+            next_look: Moment::NEVER,
+        };
+        self.state.lock().expecting.insert(hold.token.clone(), expecting);
+        Expectation {
+            shared: self.clone(),
+            hold: hold.clone(),
+        }
+    }
+
+    pub(super) fn are_heard(&self) -> bool {
+        self.state.lock().listening
     }
 
     /// How long a place at the server lasts unless it is asked for again: long enough for one look to fail.
-    pub(crate) fn place_lasts(&self) -> Duration {
-        self.shared.place_lasts
+    pub(super) fn place_lasts(&self) -> Duration {
+        self.place_lasts
+    }
+
+    pub(super) fn poll_interval(&self) -> Duration {
+        self.poll_interval
+    }
+
+    /// Takes back, in the background, what a waiter has at the server that asked for a lease of that length.
+    pub(super) fn clean_up(&self, hold: &Hold, doubt: Doubt, length: Duration) {
+        self.sweeper.clean_up(hold, doubt, length.max(self.place_lasts));
     }
 
     pub(super) fn channel(&self) -> &Channel {
-        &self.shared.channel
+        &self.channel
     }
 }
 
@@ -239,21 +263,33 @@ impl Shared {
 }
 
 /// Somebody who may be knocked for.
-pub(super) struct Expectation<'a> {
-    knocks: &'a Knocks,
-    hold: &'a Hold,
+pub(super) struct Expectation {
+    shared: Arc<Shared>,
+    hold: Hold,
 }
 
-impl Expectation<'_> {
+impl Expectation {
+    /// Has `bell` rung from now on, for what the former one was rung for and not heard as well.
+    pub(super) fn rebind(&self, bell: &Arc<Bell>) {
+        // Nothing is delivered meanwhile.
+        let mut state = self.shared.state.lock();
+        if let Some(expecting) = state.expecting.get_mut(&self.hold.token) {
+            if !makes(Mistake::InheritsInSilence) {
+                expecting.bell.pass_to(bell);
+            }
+            expecting.bell = bell.clone();
+        }
+    }
+
     /// Notes which place it has at the server among those that keep to their turn.
     pub(super) fn note_place(&self, place: Option<u64>) {
-        let mut state = self.knocks.shared.state.lock();
-        state.note_place(&self.hold.token, place, self.knocks.shared.clock.now());
+        let mut state = self.shared.state.lock();
+        state.note_place(&self.hold.token, place, self.shared.clock.now());
     }
 
     /// Notes when it is going to look by itself. Should it be gone by then, the next one of this client does.
     pub(super) fn note_next_look(&self, at: Moment) {
-        let mut state = self.knocks.shared.state.lock();
+        let mut state = self.shared.state.lock();
         if let Some(expecting) = state.expecting.get_mut(&self.hold.token) {
             expecting.next_look = at;
         }
@@ -261,7 +297,7 @@ impl Expectation<'_> {
 
     /// Whether another one of this client has an older place for the same: the first speaks to the server for all.
     pub(super) fn is_kept_by_another(&self) -> bool {
-        let state = self.knocks.shared.state.lock();
+        let state = self.shared.state.lock();
         let own = state.expecting.get(&self.hold.token);
         own.is_some_and(|own| own.place.is_some()) && state.first(&self.hold.resource) != Some(&self.hold.token)
     }
@@ -269,7 +305,7 @@ impl Expectation<'_> {
     /// Those of this client for whose places it has to speak now: all behind it, if it is the first and nobody has done
     /// so lately.
     pub(super) fn companions(&self) -> Vec<(Token, u64)> {
-        let shared = &self.knocks.shared;
+        let shared = &self.shared;
         let state = shared.state.lock();
         let Some(turns) = state.turns.get(&self.hold.resource) else {
             return Vec::new();
@@ -287,7 +323,7 @@ impl Expectation<'_> {
 
     /// Notes that the server has heard of its companions.
     pub(super) fn note_spoken_for(&self) {
-        let shared = &self.knocks.shared;
+        let shared = &self.shared;
         if let Some(turns) = shared.state.lock().turns.get_mut(&self.hold.resource) {
             turns.spoken_for = shared.clock.now();
         }
@@ -296,7 +332,7 @@ impl Expectation<'_> {
     /// Takes back the places of those companions who have ended their wait by now: they were kept, or taken anew, maybe
     /// after their own clean-up.
     pub(super) fn let_go_of_the_departed(&self, companions: &[(Token, u64)]) {
-        let shared = &self.knocks.shared;
+        let shared = &self.shared;
         let departed: Vec<&Token> = {
             let state = shared.state.lock();
             let tokens = companions.iter().map(|(token, _)| token);
@@ -312,9 +348,9 @@ impl Expectation<'_> {
     }
 }
 
-impl Drop for Expectation<'_> {
+impl Drop for Expectation {
     fn drop(&mut self) {
-        let shared = &self.knocks.shared;
+        let shared = &self.shared;
         let mut state = shared.state.lock();
         let spoke_for_others = state.first(&self.hold.resource) == Some(&self.hold.token);
         state.note_place(&self.hold.token, None, shared.clock.now());
@@ -402,7 +438,7 @@ mod tests {
             .unwrap();
         let holds = [(); 2].map(|()| Hold::new(Resource::lock("x")));
         let bell = Arc::new(Bell::default());
-        let [first, second] = [&holds[0], &holds[1]].map(|hold| core.knocks.expect(hold, &bell));
+        let [first, second] = [&holds[0], &holds[1]].map(|hold| core.knocks.shared().expect(hold, &bell));
         first.note_place(Some(1));
         second.note_place(Some(2));
         store.clock.advance(SECOND);
@@ -410,7 +446,7 @@ mod tests {
         assert_eq!(companions, [(holds[1].token.clone(), 2)]);
         drop(second);
         let place = Place {
-            channel: core.knocks.channel(),
+            channel: core.knocks.shared().channel(),
             lasts: SECOND * 60,
             claim: None,
             number: Some(1),

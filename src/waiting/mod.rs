@@ -9,11 +9,11 @@ use std::{sync::Arc, time::Duration};
 
 pub(crate) use self::{
     bell::{Bell, Ring},
-    gate::{Gate, Pass},
+    gate::{Gate, Heir, Pass},
     knocks::Knocks,
 };
 use self::{
-    gate::{InLine, Outcome, Standing},
+    gate::{HandedOn, InLine, Outcome, Standing},
     registration::{Registration, Request},
 };
 use crate::{
@@ -21,9 +21,9 @@ use crate::{
     cancel::Watch,
     client::Core,
     clock::Moment,
-    lease::{Doubt, Grant, Lease, Terms, valid_until},
+    lease::{Grant, Lease, Terms, valid_until},
     mistakes::{Mistake, makes},
-    store::{Acquired, Ask, Failure, Hold, because},
+    store::{Acquired, Ask, Failure, Hold, Resource, because},
 };
 
 /// The first pause between two attempts while knocks are not heard; each is half as long again as the one before, up to
@@ -42,8 +42,8 @@ pub(crate) struct Acquisition {
 /// One acquire: everything that it needs to know.
 pub(crate) struct Acquire<'a> {
     pub(crate) core: &'a Core,
-    pub(crate) hold: &'a Hold,
-    /// Of the lock, as the user knows it.
+    pub(crate) resource: &'a Resource,
+    /// As the user knows it.
     pub(crate) name: &'a Arc<[u8]>,
     pub(crate) terms: &'a Terms,
     pub(crate) wait: &'a Wait,
@@ -60,9 +60,9 @@ struct Waiting<'a> {
     /// Whether it waits at all.
     waits: bool,
     line: Option<InLine<'a>>,
-    registration: Registration<'a>,
+    /// What it has at the server.
+    registration: Registration,
     contact: Contact,
-    doubt: Doubt,
     pauses: Pauses,
     /// The last failure.
     last: Option<Error>,
@@ -80,21 +80,17 @@ enum Step {
 }
 
 impl Acquire<'_> {
-    /// Acquires the hold, waiting as the wait says.
+    /// Acquires the resource, waiting as the wait says.
     ///
     /// Threads that wait for the same key stand in a line, unless they keep to their turn at the server; the first one
     /// makes the attempts. All of its attempts carry one token, so one whose answer was lost is simply made again. A
     /// server that cannot be reached, or hangs up again and again, ends the acquire at once; after it has answered, or
     /// while it is merely silent, failures that pass are ridden out until the deadline. Ends at most one command
     /// timeout after the deadline, or after the wait was cancelled.
-    ///
-    /// Also returns what the attempts may have left behind.
-    pub(crate) fn run(&self) -> (Result<Acquisition, Error>, Doubt) {
+    pub(crate) fn run(&self) -> Result<Acquisition, Error> {
         let bell = Arc::new(Bell::default());
         let watch = self.wait.watch(&bell);
-        let mut waiting = Waiting::begin(self, bell, watch.as_ref());
-        let acquired = waiting.until_acquired();
-        (acquired, waiting.doubt)
+        Waiting::begin(self, bell, watch.as_ref()).until_acquired()
     }
 }
 
@@ -104,24 +100,24 @@ impl<'a> Waiting<'a> {
         let started = core.clock.now();
         let deadline = acquire.wait.deadline(started);
         let waits = deadline > started;
+        let hold = Hold::new(acquire.resource.clone());
         Self {
             waits,
-            line: (waits && !acquire.terms.fair).then(|| core.gate.enter(acquire.hold, acquire.terms, &bell)),
-            registration: Registration::new(core, acquire.hold, acquire.terms.fair, &bell, started),
+            line: (waits && !acquire.terms.fair).then(|| core.gate.enter(&hold, acquire.terms, &bell)),
+            registration: Registration::new(core.knocks.shared(), hold, acquire.terms, &bell, started),
             acquire,
             bell,
             watch,
             started,
             deadline,
             contact: Contact::default(),
-            doubt: Doubt::default(),
             pauses: Pauses::default(),
             last: None,
             knocked: false,
         }
     }
 
-    fn until_acquired(&mut self) -> Result<Acquisition, Error> {
+    fn until_acquired(mut self) -> Result<Acquisition, Error> {
         let Acquire { core, wait, .. } = *self.acquire;
         loop {
             if wait.is_cancelled() {
@@ -132,7 +128,7 @@ impl<'a> Waiting<'a> {
                 None => Standing::First { answered: false },
             };
             let step = match standing {
-                Standing::Out(outcome) => return taken_out(outcome),
+                Standing::Out(outcome) => return self.taken_out(outcome),
                 Standing::Behind => Step::Wait(Moment::NEVER),
                 Standing::HeldHere { until } => {
                     let keep_by = self.registration.keep_by();
@@ -145,7 +141,13 @@ impl<'a> Waiting<'a> {
                 }
                 Standing::First { answered } => {
                     self.contact.begun |= answered;
-                    self.attempt()?
+                    match self.line.as_ref().and_then(InLine::inherit) {
+                        Some(registration) => {
+                            self.registration.take_over(registration);
+                            Step::Wait(self.registration.next_look())
+                        }
+                        None => self.attempt()?,
+                    }
                 }
             };
             let look_by = match step {
@@ -164,7 +166,7 @@ impl<'a> Waiting<'a> {
 
     /// Makes one attempt, and takes a place at the server if it fails and that is wanted.
     fn attempt(&mut self) -> Result<Step, Error> {
-        let Acquire { core, hold, terms, .. } = *self.acquire;
+        let Acquire { core, terms, .. } = *self.acquire;
         if self.line.as_ref().is_some_and(|line| !line.speak()) {
             return Ok(Step::Repeat);
         }
@@ -173,9 +175,10 @@ impl<'a> Waiting<'a> {
         } else {
             Request::default()
         };
-        let place = self.registration.place(&request);
+        let (hold, channel) = (self.registration.hold().clone(), self.registration.channel().clone());
+        let place = self.registration.place(&request, &channel);
         let ask = Ask {
-            hold,
+            hold: &hold,
             lease: terms.first_length(),
             fencing_tokens: core.gate.fencing_tokens(&hold.resource, terms),
             fair: terms.fair,
@@ -210,18 +213,18 @@ impl<'a> Waiting<'a> {
         let now = core.clock.now();
         let error = match answer {
             Ok(Acquired::Granted { .. }) if wait.is_cancelled() => {
-                self.doubt.add_leftover();
+                self.registration.doubt_mut().add_leftover();
                 return Ok(Step::Repeat);
             }
             Ok(Acquired::Granted { fencing_token }) if now < valid_until(sent, ask.lease) => {
                 return Ok(Step::Granted(Grant {
                     fencing_tokens: fencing_token..fencing_token + u64::from(ask.fencing_tokens),
                     sent,
-                    doubt: self.doubt,
+                    doubt: self.registration.doubt(),
                 }));
             }
             Ok(Acquired::Granted { .. }) => {
-                self.doubt.add_leftover();
+                self.registration.doubt_mut().add_leftover();
                 let why = format!(
                     "the grant took longer to arrive than its lease of {:?} holds",
                     ask.lease
@@ -236,7 +239,7 @@ impl<'a> Waiting<'a> {
                 self.contact.heard();
                 self.registration.note_busy(place, sent.until(now), self.knocked);
                 if place.is_some() {
-                    self.doubt.add_leftover();
+                    self.registration.doubt_mut().add_leftover();
                 }
                 let interval = if heard {
                     self.pauses = Pauses::default();
@@ -251,7 +254,7 @@ impl<'a> Waiting<'a> {
                 return Ok(Step::Wait(self.registration.look_after(interval, ttl, now)));
             }
             Err(failure) => {
-                self.doubt.add(sent, ask.lease, &failure);
+                self.registration.doubt_mut().add(sent, ask.lease, &failure);
                 if wait.is_cancelled() {
                     // That may be why it failed.
                     return Ok(Step::Repeat);
@@ -277,16 +280,10 @@ impl<'a> Waiting<'a> {
     }
 
     fn granted(&mut self, grant: &Grant) -> Acquisition {
-        let Acquire {
-            core,
-            hold,
-            name,
-            terms,
-            ..
-        } = *self.acquire;
-        let lease = Arc::new(Lease::new(hold.clone(), name.clone(), grant, terms, core.clock.clone()));
-        self.registration
-            .note_granted(terms.first_length(), self.knocked, core.clock.now());
+        let Acquire { core, name, terms, .. } = *self.acquire;
+        let hold = self.registration.hold().clone();
+        let lease = Arc::new(Lease::new(hold, name.clone(), grant, terms, core.clock.clone()));
+        self.registration.note_granted(self.knocked, core.clock.now());
         match &self.line {
             Some(line) => line.granted(&lease),
             None => core.gate.hold(&lease),
@@ -307,23 +304,38 @@ impl<'a> Waiting<'a> {
     }
 
     /// Ends the wait, unless another thread has just had something for it.
-    fn leave(&self, error: Error) -> Result<Acquisition, Error> {
+    fn leave(self, error: Error) -> Result<Acquisition, Error> {
         match self.line.as_ref().and_then(InLine::leave) {
-            Some(outcome) if !makes(Mistake::LosesAHandOver) => taken_out(outcome),
+            Some(outcome) if !makes(Mistake::LosesAHandOver) => self.taken_out(outcome),
             _ => Err(error),
         }
     }
-}
 
-/// What it means for a waiter that another thread took it out of the line.
-fn taken_out(outcome: Outcome) -> Result<Acquisition, Error> {
-    match outcome {
-        Outcome::HandedOn(lease, fencing_token) => Ok(Acquisition {
+    /// Draws the consequences of another thread's having taken it out of the line.
+    fn taken_out(self, outcome: Outcome) -> Result<Acquisition, Error> {
+        let HandedOn {
+            lease,
+            fencing_token,
+            was_first,
+        } = match outcome {
+            Outcome::HandedOn(handed_on) => handed_on,
+            Outcome::Hopeless(failure) => return Err(failure.into()),
+        };
+        // Others may hold permits too: the next one goes on waiting at the server where this one stood.
+        if let Some(line) = &self.line
+            && was_first
+            && !lease.hold.resource.is_exclusive()
+        {
+            if self.knocked {
+                self.registration.note_unanswered_knock();
+            }
+            line.bequeath(self.registration);
+        }
+        Ok(Acquisition {
             lease,
             fencing_token,
             handed_on: true,
-        }),
-        Outcome::Hopeless(failure) => Err(failure.into()),
+        })
     }
 }
 
@@ -415,10 +427,6 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
     const COMMAND: Duration = Duration::from_secs(1);
 
-    fn hold() -> Hold {
-        Hold::new(Resource::lock("lock:x"))
-    }
-
     fn core(store: &FakeStore) -> Core {
         let keyspace = Keyspace::default();
         Core::new(
@@ -430,36 +438,26 @@ mod tests {
         )
     }
 
-    fn take(store: &FakeStore, hold: &Hold, wait: Wait) -> Result<Taken, Refused> {
+    fn take(store: &FakeStore, wait: Wait) -> Result<Acquisition, Refused> {
+        let core = core(store);
         let acquire = Acquire {
-            core: &core(store),
-            hold,
+            core: &core,
+            resource: &Resource::lock("lock:x"),
             name: &b"x"[..].into(),
-            terms: &Terms {
-                length: LEASE,
-                renewed: true,
-                max_hold: Duration::MAX,
-                handoffs: 0,
-                fair: false,
-                on_lost: None,
-            },
+            terms: &Terms::new(LEASE, true),
             wait: &wait,
         };
-        match acquire.run() {
-            (Ok(Acquisition { lease, .. }), doubt) => Ok(Taken { lease, doubt }),
-            (Err(error), doubt) => Err(Refused { error, doubt }),
-        }
-    }
-
-    struct Taken {
-        lease: Arc<Lease>,
-        doubt: Doubt,
+        acquire.run().map_err(|error| Refused {
+            error,
+            cleans_up: core.keeper.has_work(),
+        })
     }
 
     #[derive(Debug)]
     struct Refused {
         error: Error,
-        doubt: Doubt,
+        /// Whether what it may have left behind is going to be cleaned up.
+        cleans_up: bool,
     }
 
     fn elapsed(store: &FakeStore, since: Moment) -> Duration {
@@ -469,7 +467,7 @@ mod tests {
     #[test]
     fn a_free_lock_takes_one_request() {
         let store = FakeStore::new();
-        take(&store, &hold(), Wait::forever()).unwrap();
+        take(&store, Wait::forever()).unwrap();
         assert_eq!(store.seen().len(), 1);
     }
 
@@ -479,7 +477,7 @@ mod tests {
             let store = FakeStore::new();
             store.taken_by_another("lock:x", Duration::from_secs(60));
             let start = store.clock.now();
-            let refused = take(&store, &hold(), Wait::at_most(limit)).err().unwrap();
+            let refused = take(&store, Wait::at_most(limit)).err().unwrap();
             assert_eq!(elapsed(&store, start), limit);
             assert!(matches!(refused.error, Error::Timeout { waited, last: None, .. } if waited == limit));
         }
@@ -490,7 +488,7 @@ mod tests {
         for wait in [Wait::none(), Wait::at_most(Duration::ZERO), Wait::until(Instant::now())] {
             let store = FakeStore::new();
             store.taken_by_another("lock:x", LEASE);
-            let refused = take(&store, &hold(), wait).err().unwrap();
+            let refused = take(&store, wait).err().unwrap();
             assert!(matches!(refused.error, Error::Timeout { .. }));
             assert_eq!(store.seen().len(), 1);
         }
@@ -501,7 +499,7 @@ mod tests {
         let store = FakeStore::new();
         store.taken_by_another("lock:x", LEASE);
         let start = store.clock.now();
-        take(&store, &hold(), Wait::at_most(Duration::MAX)).unwrap();
+        take(&store, Wait::at_most(Duration::MAX)).unwrap();
         let waited = elapsed(&store, start);
         assert!(
             waited >= LEASE && waited <= LEASE + Duration::from_millis(2),
@@ -513,7 +511,7 @@ mod tests {
     fn a_wait_longer_than_the_lease_yields_a_whole_lease() {
         let store = FakeStore::new();
         store.taken_by_another("lock:x", 2 * LEASE);
-        let grant = take(&store, &hold(), Wait::forever()).unwrap();
+        let grant = take(&store, Wait::forever()).unwrap();
         assert!(grant.lease.remaining() > LEASE / 2);
     }
 
@@ -523,11 +521,11 @@ mod tests {
             for wait in [Wait::none(), Wait::forever()] {
                 let store = FakeStore::new();
                 store.then([fault]);
-                let grant = take(&store, &hold(), wait).unwrap();
+                let grant = take(&store, wait).unwrap();
                 let seen = store.seen();
                 assert_eq!(seen.len(), 2);
                 assert_eq!(seen[0].token, seen[1].token);
-                assert!(grant.doubt.may_still_run(store.clock.now()));
+                assert!(grant.lease.doubt.may_still_run(store.clock.now()));
             }
         }
     }
@@ -537,10 +535,10 @@ mod tests {
         let store = FakeStore::new();
         store.then([Fault::SwallowReply]);
         let start = store.clock.now();
-        let refused = take(&store, &hold(), Wait::none()).err().unwrap();
+        let refused = take(&store, Wait::none()).err().unwrap();
         assert_eq!(elapsed(&store, start), COMMAND);
         assert!(matches!(refused.error, Error::Unconfirmed(_)));
-        assert!(refused.doubt.may_stand());
+        assert!(refused.cleans_up);
     }
 
     #[test]
@@ -550,7 +548,7 @@ mod tests {
         store.then([Fault::Slow(Duration::ZERO)]);
         store.then([Fault::SwallowReply; 20]);
         let (start, limit) = (store.clock.now(), Duration::from_millis(2_500));
-        let refused = take(&store, &hold(), Wait::at_most(limit)).err().unwrap();
+        let refused = take(&store, Wait::at_most(limit)).err().unwrap();
         let waited = elapsed(&store, start);
         assert!(waited >= limit && waited <= limit + COMMAND, "{waited:?}");
         assert!(
@@ -564,9 +562,9 @@ mod tests {
         store.then([Fault::Unreachable; 2]);
         for wait in [Wait::forever(), Wait::none()] {
             let start = store.clock.now();
-            let refused = take(&store, &hold(), wait).err().unwrap();
+            let refused = take(&store, wait).err().unwrap();
             assert!(matches!(refused.error, Error::Connection(_)));
-            assert!(!refused.doubt.may_stand());
+            assert!(!refused.cleans_up);
             assert_eq!(elapsed(&store, start), Duration::ZERO);
         }
     }
@@ -575,18 +573,18 @@ mod tests {
     fn a_server_that_dies_under_the_first_request_is_told_at_once() {
         let store = FakeStore::new();
         store.then([Fault::CutAfter, Fault::Unreachable]);
-        let refused = take(&store, &hold(), Wait::forever()).err().unwrap();
+        let refused = take(&store, Wait::forever()).err().unwrap();
         assert!(matches!(refused.error, Error::Connection(_)));
-        assert!(refused.doubt.may_stand());
+        assert!(refused.cleans_up);
     }
 
     #[test]
     fn a_server_that_hangs_up_every_time_is_told_at_once() {
         let store = FakeStore::new();
         store.then([Fault::CutBefore; 2]);
-        let refused = take(&store, &hold(), Wait::forever()).err().unwrap();
+        let refused = take(&store, Wait::forever()).err().unwrap();
         assert!(matches!(refused.error, Error::Unconfirmed(_)));
-        assert!(refused.doubt.may_stand());
+        assert!(refused.cleans_up);
         assert_eq!(store.seen().len(), 2);
     }
 
@@ -594,7 +592,7 @@ mod tests {
     fn a_server_that_is_silent_at_first_is_waited_for() {
         let store = FakeStore::new();
         store.then([Fault::SwallowReply; 5]);
-        take(&store, &hold(), Wait::forever()).unwrap();
+        take(&store, Wait::forever()).unwrap();
     }
 
     #[test]
@@ -609,7 +607,7 @@ mod tests {
             Fault::Unreachable,
             Fault::SwallowReply,
         ]);
-        take(&store, &hold(), Wait::at_most(Duration::from_secs(10))).unwrap();
+        take(&store, Wait::at_most(Duration::from_secs(10))).unwrap();
     }
 
     #[test]
@@ -617,7 +615,7 @@ mod tests {
         let store = FakeStore::new();
         store.taken_by_another("lock:x", LEASE);
         store.then([Fault::Slow(Duration::ZERO), Fault::NotPermitted]);
-        let refused = take(&store, &hold(), Wait::forever()).err().unwrap();
+        let refused = take(&store, Wait::forever()).err().unwrap();
         assert!(matches!(refused.error, Error::Server(_)));
     }
 
@@ -625,12 +623,12 @@ mod tests {
     fn a_grant_that_arrives_after_its_lease_is_none() {
         let store = FakeStore::new();
         store.then([Fault::Slow(LEASE)]);
-        let refused = take(&store, &hold(), Wait::none()).err().unwrap();
+        let refused = take(&store, Wait::none()).err().unwrap();
         assert!(matches!(refused.error, Error::Unconfirmed(_)));
-        assert!(refused.doubt.may_stand());
+        assert!(refused.cleans_up);
 
         store.then([Fault::Slow(LEASE); 2]);
-        let grant = take(&store, &hold(), Wait::forever()).unwrap();
+        let grant = take(&store, Wait::forever()).unwrap();
         assert!(grant.lease.check().is_ok());
     }
 
@@ -638,9 +636,9 @@ mod tests {
     fn a_way_longer_than_the_lease_ends_the_acquire_instead_of_holding_the_key_for_ever() {
         let store = FakeStore::new();
         store.then([Fault::Slow(LEASE); 100]);
-        let refused = take(&store, &hold(), Wait::forever()).err().unwrap();
+        let refused = take(&store, Wait::forever()).err().unwrap();
         assert!(matches!(refused.error, Error::Unconfirmed(_)));
-        assert!(refused.doubt.may_stand());
+        assert!(refused.cleans_up);
         assert_eq!(store.seen().len(), 3);
     }
 

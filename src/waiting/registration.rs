@@ -1,13 +1,16 @@
 //! A waiter's place at the server: taken when it first has to wait, kept as long as it does.
 
-use std::{sync::Arc, time::Duration};
+use std::{mem, sync::Arc, time::Duration};
 
-use super::{Bell, LONGEST_PAUSE, knocks::Expectation};
+use super::{
+    Bell, LONGEST_PAUSE, Ring,
+    knocks::{Expectation, Shared},
+};
 use crate::{
-    client::Core,
     clock::Moment,
+    lease::{Doubt, Terms},
     mistakes::{Mistake, makes},
-    store::{Hold, Place, Token},
+    store::{Channel, Hold, Place, Token},
 };
 
 /// How long the key is kept for a waiter that was knocked for: several round trips, and time to wake up on a busy
@@ -20,16 +23,23 @@ const ROUND_TRIPS_A_CLAIM: u32 = 4;
 /// How long the place of a waiter lasts that hears no knock: it looks several times meanwhile.
 const UNHEARD_PLACE_LASTS: Duration = LONGEST_PAUSE.saturating_mul(5);
 
-/// What one waiter has at the server while it waits.
-pub(super) struct Registration<'a> {
-    core: &'a Core,
-    hold: &'a Hold,
+/// What one waiter has at the server while it waits: its token, and a place once it has asked for one. Another thread of
+/// the client may [take it over](Self::take_over). What is left of it when it goes is cleaned up in the background,
+/// unless it was [granted](Self::note_granted): no attempt with its token follows then.
+pub(super) struct Registration {
+    knocks: Arc<Shared>,
+    hold: Hold,
+    /// How long a lease is asked for.
+    lease: Duration,
+    /// What is not known about the attempts that were made with the token.
+    doubt: Doubt,
+    granted: bool,
     /// Whether it keeps to its turn.
     fair: bool,
     /// Rung by a knock.
     bell: Arc<Bell>,
     /// Present once it has asked for a place.
-    expectation: Option<Expectation<'a>>,
+    expectation: Option<Expectation>,
     number: Option<u64>,
     /// How long the last answer took.
     round_trip: Duration,
@@ -51,12 +61,16 @@ pub(super) struct Request {
     pub(super) companions: Vec<(Token, u64)>,
 }
 
-impl<'a> Registration<'a> {
-    pub(super) fn new(core: &'a Core, hold: &'a Hold, fair: bool, bell: &Arc<Bell>, now: Moment) -> Self {
+impl Registration {
+    /// That of a waiter who has not asked for anything yet.
+    pub(super) fn new(knocks: &Arc<Shared>, hold: Hold, terms: &Terms, bell: &Arc<Bell>, now: Moment) -> Self {
         Self {
-            core,
+            knocks: knocks.clone(),
             hold,
-            fair,
+            lease: terms.first_length(),
+            doubt: Doubt::default(),
+            granted: false,
+            fair: terms.fair,
             bell: bell.clone(),
             expectation: None,
             number: None,
@@ -66,15 +80,51 @@ impl<'a> Registration<'a> {
         }
     }
 
+    pub(super) fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    pub(super) fn channel(&self) -> &Channel {
+        self.knocks.channel()
+    }
+
+    pub(super) fn doubt(&self) -> Doubt {
+        self.doubt
+    }
+
+    pub(super) fn doubt_mut(&mut self) -> &mut Doubt {
+        &mut self.doubt
+    }
+
+    /// Whether it has a place that is worth to be taken over.
+    pub(super) fn has_place(&self) -> bool {
+        self.number.is_some()
+    }
+
+    /// Puts what another waiter of the client had at the server in the place of this, which has asked for nothing yet.
+    /// Knocks for that one ring for this one from now on.
+    pub(super) fn take_over(&mut self, mut former: Self) {
+        if let Some(expectation) = &former.expectation {
+            expectation.rebind(&self.bell);
+        }
+        mem::swap(&mut self.bell, &mut former.bell);
+        mem::swap(self, &mut former);
+    }
+
+    /// Makes it known that a knock was heard and nobody came yet: whoever takes it over will.
+    pub(super) fn note_unanswered_knock(&self) {
+        self.bell.ring(Ring::Knock);
+    }
+
     /// What the next attempt is to say. One in a `hurry`, since the key was left to it, does not look after others.
     pub(super) fn request(&mut self, looked_before: bool, hurry: bool) -> Request {
-        let knocks = &self.core.knocks;
+        let knocks = &self.knocks;
         // Without anybody who hears a knock a place is good for little, and the first time the key may well be free.
         // But one that keeps to its turn needs a place in any case.
         let asks = knocks.are_heard() || self.fair || looked_before;
         let asked_before = self.expectation.is_some();
         if asks && !asked_before && !makes(Mistake::ExpectsAfterAsking) {
-            self.expectation = Some(knocks.expect(self.hold, &self.bell));
+            self.expectation = Some(knocks.expect(&self.hold, &self.bell));
         }
         let companions = match &self.expectation {
             Some(expectation) if !hurry => expectation.companions(),
@@ -90,16 +140,12 @@ impl<'a> Registration<'a> {
     }
 
     /// The place to ask for.
-    pub(super) fn place<'b>(&self, request: &'b Request) -> Place<'b>
-    where
-        'a: 'b,
-    {
-        let knocks = &self.core.knocks;
+    pub(super) fn place<'b>(&self, request: &'b Request, channel: &'b Channel) -> Place<'b> {
         let long = request.heard || self.fair;
         Place {
-            channel: knocks.channel(),
+            channel,
             lasts: if long {
-                knocks.place_lasts()
+                self.knocks.place_lasts()
             } else {
                 UNHEARD_PLACE_LASTS.max(self.round_trip * ROUND_TRIPS_A_CLAIM)
             },
@@ -118,9 +164,8 @@ impl<'a> Registration<'a> {
     /// Takes in that the server was asked with `request`, and whether it has answered that the key is taken.
     pub(super) fn note_request(&mut self, request: &Request, busy: bool) {
         if request.asks && makes(Mistake::ExpectsAfterAsking) {
-            let knocks = &self.core.knocks;
-            self.expectation
-                .get_or_insert_with(|| knocks.expect(self.hold, &self.bell));
+            let expect = || self.knocks.expect(&self.hold, &self.bell);
+            self.expectation.get_or_insert_with(expect);
         }
         if let Some(expectation) = &self.expectation
             && !request.companions.is_empty()
@@ -146,9 +191,10 @@ impl<'a> Registration<'a> {
 
     /// Takes in that the waiter has the key. For those of this client who wait behind it at the server: if nobody had
     /// called it, it may be that nobody will call them.
-    pub(super) fn note_granted(&self, lease: Duration, knocked: bool, now: Moment) {
+    pub(super) fn note_granted(&mut self, knocked: bool, now: Moment) {
+        self.granted = true;
         if let Some(expectation) = &self.expectation {
-            let lapse = self.core.poll_interval.min(just_after(lease));
+            let lapse = self.knocks.poll_interval().min(just_after(self.lease));
             expectation.note_next_look(if knocked { now + lapse } else { now });
         }
     }
@@ -166,9 +212,24 @@ impl<'a> Registration<'a> {
         self.next_look
     }
 
+    /// When it is going to look by itself.
+    pub(super) fn next_look(&self) -> Moment {
+        self.next_look
+    }
+
     /// When it has to look to keep its place, if it has one.
     pub(super) fn keep_by(&self) -> Moment {
         self.number.map_or(Moment::NEVER, |_| self.next_look)
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        // Nobody expects a knock for it from here on: whoever still speaks for it looks whether it has gone.
+        self.expectation = None;
+        if !self.granted && self.doubt.may_stand() {
+            self.knocks.clean_up(&self.hold, self.doubt, self.lease);
+        }
     }
 }
 

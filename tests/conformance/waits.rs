@@ -30,7 +30,7 @@ pub fn a_wait_ends_when_it_should(store: &Store) {
             "{error:?}"
         );
         let said = error.to_string();
-        assert!(said.contains("`x`") && said.ends_with("because it was held"), "{said}");
+        assert!(said.contains("`x`") && said.ends_with("because it was taken"), "{said}");
     }
     for wait in [Wait::none(), Wait::at_most(Duration::ZERO), Wait::until(Instant::now())] {
         assert!(matches!(lock.acquire_with(wait), Err(Error::Timeout { .. })));
