@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{CancelToken, Client, Error, Guard, Lock, LostReason, Wait};
+use redlatch::{CancelToken, Client, Error, Guard, Lock, LostReason, Semaphore, Wait};
 use support::{Fault, Proxy, SECOND, SLACK, Server, everything_said, is_acquire, is_release, lost, millis, wait_until};
 
 const SECRET: &str = "correcthorsebatterystaple";
@@ -51,12 +51,17 @@ impl Fixture {
     }
 
     fn client_polling(&self, permissions: &[&str], poll_interval: Duration) -> Client {
-        let permissions = permissions.join(" ");
-        self.server
-            .run(&format!("ACL SETUSER app reset on >{SECRET} {permissions}"));
+        self.permit(permissions);
         let url = self.proxy.url().replace("redis://", &format!("redis://app:{SECRET}@"));
         let client = Client::builder().url(url).command_timeout(SECOND);
         client.poll_interval(poll_interval).build().unwrap()
+    }
+
+    /// Gives the user these permissions in place of those it had.
+    fn permit(&self, permissions: &[&str]) {
+        let permissions = permissions.join(" ");
+        self.server
+            .run(&format!("ACL SETUSER app reset on >{SECRET} {permissions}"));
     }
 
     /// A client of somebody else, who may do anything.
@@ -77,6 +82,18 @@ impl Fixture {
              if redis.call('PTTL', key) == -1 then table.insert(eternal, key) end end return eternal",
         );
         eternal.invoke(&mut self.server.connection()).unwrap()
+    }
+
+    /// How many permits of the semaphore `x` stand on the server, ended or not.
+    fn permits(&self) -> redis::Value {
+        self.server.run("ZCARD semaphore:x")
+    }
+
+    #[track_caller]
+    fn wait_until_nothing_is_held(&self) {
+        wait_until("the permits to be gone", PROMPT, || {
+            self.permits() == redis::Value::Int(0)
+        });
     }
 
     #[track_caller]
@@ -175,6 +192,69 @@ fn the_least_permissions_suffice_to_wait_and_to_be_woken() {
             assert!(released.elapsed() <= PROMPT, "{:?}", released.elapsed());
         });
         assert_eq!(lock.inspect().unwrap().waiters, 0);
+    }
+    assert_eq!(fixture.log(), redis::Value::Array(Vec::new()));
+}
+
+#[test]
+fn the_least_permissions_suffice_for_semaphores() {
+    let fixture = Fixture::new();
+    let client = fixture.client(&least());
+    let semaphore = client.semaphore("x", 3).permits(2).lease(SECOND);
+    let guard = semaphore.acquire().unwrap();
+    assert!(semaphore.try_acquire().unwrap().is_none());
+    semaphore.set_limit(4).unwrap();
+    assert_eq!(semaphore.available().unwrap(), 2);
+    // It is renewed, also when its TTL has become too short or was taken away.
+    assert!(!guard.wait_lost(SECOND * 3 / 2));
+    fixture.server.run("PERSIST semaphore:x");
+    guard.extend(SECOND * 60).unwrap();
+    let other = semaphore.acquire().unwrap();
+    other.release().unwrap();
+    guard.release().unwrap();
+    semaphore.with_permit(|| ()).unwrap();
+    // What has ended by itself is cleared away by the next grant.
+    let ended = semaphore.clone().timed(millis(50)).acquire().unwrap();
+    assert!(ended.wait_lost(SECOND * 10));
+    let guard = semaphore.clone().permits(3).acquire().unwrap();
+    assert!(semaphore.force_release().unwrap());
+    assert!(guard.release().is_err());
+    assert_eq!(fixture.log(), redis::Value::Array(Vec::new()));
+}
+
+#[test]
+fn the_least_permissions_suffice_to_wait_for_permits() {
+    let fixture = Fixture::new();
+    let clients = [(); 2].map(|()| fixture.client_polling(&least(), MINUTE));
+    for fair in [false, true] {
+        let of = |client: &Client| client.semaphore("x", 2).lease(MINUTE).fair(fair);
+        let [one, another] = clients.each_ref().map(of);
+        one.set_limit(1).unwrap();
+        let guard = one.acquire().unwrap();
+        let wait_for = |waiters: usize| {
+            wait_until("them to wait", PROMPT, || one.inspect().unwrap().waiters == waiters);
+        };
+        let pass = |semaphore: &Semaphore| semaphore.acquire_timeout(MINUTE / 2).unwrap().release().unwrap();
+        let cancel = CancelToken::new();
+        thread::scope(|scope| {
+            let cancelled = scope.spawn(|| another.acquire_with(Wait::forever().cancelled_by(&cancel)));
+            wait_for(1);
+            cancel.cancel();
+            assert!(matches!(cancelled.join().unwrap(), Err(Error::Cancelled)));
+            wait_for(0);
+            // Also two of one client, so that a permit is handed on.
+            let mut passing = vec![scope.spawn(|| pass(&another))];
+            wait_for(1);
+            passing.extend([(); 2].map(|()| scope.spawn(|| pass(&one))));
+            wait_for(if fair { 3 } else { 2 });
+            let served = Instant::now();
+            // There is one more for the first of them, and then one for all who are left.
+            one.set_limit(2).unwrap();
+            guard.release().unwrap();
+            passing.into_iter().for_each(|passing| passing.join().unwrap());
+            assert!(served.elapsed() <= PROMPT, "{:?}", served.elapsed());
+        });
+        wait_until("nobody to be left", PROMPT, || one.inspect().unwrap().waiters == 0);
     }
     assert_eq!(fixture.log(), redis::Value::Array(Vec::new()));
 }
@@ -295,14 +375,39 @@ fn a_missing_permission_to_call_the_next_is_named_by_the_release_and_costs_one_l
 #[test]
 fn what_is_half_done_for_want_of_a_permission_has_a_ttl_even_if_nobody_can_undo_it() {
     let fixture = Fixture::new();
-    let _held = fixture.other().lock("x").acquire().unwrap();
-    for lacking in ["+zadd", "+zrange", "+zscore", "+hset", "+pexpire"] {
-        let lock = fixture.client(&all_but(lacking)).lock("x");
-        let kept = fixture.proxy.on(is_release).every().may_miss().apply(Fault::CutBefore);
-        let error = lock.acquire_timeout(MINUTE).unwrap_err();
-        assert_names(&error, &lacking[1..]);
-        assert_eq!(fixture.eternal_keys(), Vec::<String>::new(), "without {lacking}");
-        kept.end();
+    let (lock, semaphore) = (fixture.other().lock("x"), fixture.other().semaphore("x", 1));
+    let _held = (lock.acquire().unwrap(), semaphore.acquire().unwrap());
+    let waits: [fn(&Client) -> Result<Guard, Error>; 2] = [
+        |client| client.lock("x").acquire_timeout(MINUTE),
+        |client| client.semaphore("x", 1).acquire_timeout(MINUTE),
+    ];
+    for wait in waits {
+        for lacking in ["+zadd", "+zrange", "+zscore", "+hset", "+pexpire"] {
+            let client = fixture.client(&all_but(lacking));
+            let kept = fixture.proxy.on(is_release).every().may_miss().apply(Fault::CutBefore);
+            assert_names(&wait(&client).unwrap_err(), &lacking[1..]);
+            assert_eq!(fixture.eternal_keys(), Vec::<String>::new(), "without {lacking}");
+            kept.end();
+        }
+    }
+}
+
+#[test]
+fn a_grant_that_stops_half_way_for_want_of_a_permission_leaves_nothing_without_a_ttl() {
+    for held in [false, true] {
+        for lacking in ["+zadd", "+pexpire", "+set", "+zremrangebyscore"] {
+            let fixture = Fixture::new();
+            let _held = held.then(|| fixture.other().semaphore("x", 3).lease(SECOND).acquire().unwrap());
+            let client = fixture.client(&all_but(lacking));
+            let kept = fixture.proxy.on(is_release).every().may_miss().apply(Fault::CutBefore);
+            let semaphore = client.semaphore("x", 3).permits(2).timed(SECOND * 2);
+            assert_names(&semaphore.try_acquire().unwrap_err(), &lacking[1..]);
+            assert_eq!(fixture.eternal_keys(), Vec::<String>::new(), "without {lacking}");
+            kept.end();
+            drop((client, semaphore));
+            let free = || fixture.other().semaphore("x", 3).available().unwrap() == 3 - u32::from(held);
+            wait_until("what was granted to end", PROMPT, free);
+        }
     }
 }
 
@@ -357,6 +462,137 @@ fn a_missing_permission_to_acquire_is_named_at_once_and_changes_nothing() {
         assert_eq!(fixture.server.get("lock:x"), None);
         assert_eq!(fixture.server.get(counter), None);
     }
+}
+
+#[test]
+fn a_missing_permission_to_take_a_permit_is_named_at_once_and_is_undone() {
+    let fixture = Fixture::new();
+    let (counter, limit) = (
+        "{semaphore:x}:redlatch:fencing:semaphore:x",
+        "{semaphore:x}:redlatch:limit:semaphore:x",
+    );
+    for (lacking, missing) in [
+        ("+evalsha", "evalsha"),
+        ("+eval", "eval"),
+        ("+get", "get"),
+        ("+set", "set"),
+        ("+time", "time"),
+        ("+zscore", "zscore"),
+        ("+zcount", "zcount"),
+        ("+zadd", "zadd"),
+        ("+pttl", "pttl"),
+        ("+pexpire", "pexpire"),
+        ("+zremrangebyscore", "zremrangebyscore"),
+        ("+zcard", "zcard"),
+        ("~semaphore:*", "semaphore:x"),
+        ("~{semaphore:*}:redlatch:*", counter),
+        ("~{semaphore:*}:redlatch:*", limit),
+    ] {
+        let client = fixture.client(&all_but(lacking));
+        let semaphore = client.semaphore("x", 10);
+        // EVAL is for a server that does not know the script.
+        fixture.server.run("SCRIPT FLUSH");
+        for wait in [Wait::forever(), Wait::at_most(SECOND * 60), Wait::none()] {
+            let attempts = fixture.proxy.on(is_acquire).watch();
+            let error = semaphore.acquire_with(wait).expect_err(missing);
+            assert!(matches!(error, Error::Server(_)), "{missing}: {error:?}");
+            assert_names(&error, missing);
+            assert_eq!(attempts.seen(), 1, "{missing}: it is not asked again");
+        }
+        // What is still to be cleaned up gets its last try; without some permissions nobody but the lease can.
+        fixture.permit(&least());
+        drop((client, semaphore));
+        fixture.wait_until_nothing_is_held();
+    }
+}
+
+#[test]
+fn a_permission_to_give_permits_back_that_is_missing_is_named_and_costs_one_lease_at_most() {
+    let fixture = Fixture::new();
+    for lacking in ["+zrem", "+zcard", "+zscore"] {
+        let semaphore = fixture.client(&least()).semaphore("x", 3).permits(2).timed(SECOND);
+        let guard = semaphore.acquire().unwrap();
+        fixture.permit(&all_but(lacking));
+        let error = guard.release().unwrap_err();
+        assert!(matches!(error, Error::Unconfirmed(_)), "{error:?}");
+        assert_names(&error, &lacking[1..]);
+        wait_until("the permits to end by themselves", PROMPT, || {
+            fixture.other().semaphore("x", 3).available().unwrap() == 3
+        });
+        fixture.permit(&least());
+    }
+    // What only those who wait need is missed after the permits were given back: one that is not told looks once in a
+    // second.
+    fixture.server.run("FLUSHALL");
+    for lacking in ["+zcount", "+zadd", "+pexpire"] {
+        let guard = fixture.client(&least()).semaphore("x", 1).acquire().unwrap();
+        fixture.permit(&all_but(lacking));
+        let waiter = fixture.other().semaphore("x", 1);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| waiter.acquire_timeout(MINUTE / 2).unwrap());
+            wait_until("it to wait", PROMPT, || waiter.inspect().unwrap().waiters == 1);
+            let error = guard.release().unwrap_err();
+            assert!(matches!(error, Error::Unconfirmed(_)), "{error:?}");
+            assert_names(&error, &lacking[1..]);
+            waiting.join().unwrap().release().unwrap();
+        });
+        assert_eq!(fixture.eternal_keys(), Vec::<String>::new(), "without {lacking}");
+        fixture.permit(&least());
+    }
+}
+
+#[test]
+fn marks_of_releases_that_may_not_be_kept_hinder_no_release_and_stay_not_for_ever() {
+    let fixture = Fixture::new();
+    for lacking in ["+zremrangebyrank", "+pexpire", "+zadd"] {
+        let semaphore = fixture.client(&least()).semaphore("x", 3);
+        let guard = semaphore.acquire().unwrap();
+        fixture.permit(&all_but(lacking));
+        guard.release().unwrap();
+        assert_eq!(fixture.permits(), redis::Value::Int(0));
+        assert_eq!(fixture.eternal_keys(), Vec::<String>::new(), "without {lacking}");
+        fixture.permit(&least());
+    }
+}
+
+#[test]
+fn a_missing_permission_to_renew_permits_is_named_as_the_cause_of_the_loss() {
+    let lose_for_want_of = |lacking: &str| {
+        let fixture = Fixture::new();
+        let client = fixture.client(&least());
+        let guard = client.semaphore("x", 3).lease(SECOND).acquire().unwrap();
+        fixture.permit(&all_but(lacking));
+        assert!(guard.wait_lost(SECOND * 10));
+        let error = guard.check().unwrap_err();
+        assert_names(&error, &lacking[1..]);
+        assert_eq!(lost(error), LostReason::Expired);
+    };
+    // Each takes a lease.
+    thread::scope(|scope| {
+        for lacking in ["+zadd", "+pttl", "+pexpire", "+zscore"] {
+            scope.spawn(move || lose_for_want_of(lacking));
+        }
+    });
+}
+
+#[test]
+fn a_missing_permission_to_look_at_permits_or_to_change_their_number_is_named() {
+    let fixture = Fixture::new();
+    let guard = fixture.other().semaphore("x", 3).acquire().unwrap();
+    for lacking in ["+get", "+zrange", "+hvals", "+time"] {
+        let semaphore = fixture.client(&all_but(lacking)).semaphore("x", 3);
+        for error in [semaphore.inspect().unwrap_err(), semaphore.force_release().unwrap_err()] {
+            assert!(matches!(error, Error::Server(_)), "{error:?}");
+            assert_names(&error, &lacking[1..]);
+        }
+    }
+    for lacking in ["+get", "+set", "+pttl", "+zcard"] {
+        let semaphore = fixture.client(&all_but(lacking)).semaphore("x", 3);
+        let error = semaphore.set_limit(5).unwrap_err();
+        assert!(matches!(error, Error::Server(_)), "{error:?}");
+        assert_names(&error, &lacking[1..]);
+    }
+    guard.release().unwrap();
 }
 
 #[test]

@@ -85,6 +85,23 @@ impl Scripts {
         }
     }
 
+    /// What the server is given to run.
+    #[cfg(test)]
+    pub(super) fn texts(&self) -> Vec<&'static str> {
+        let kits = [&self.lock, &self.semaphore].into_iter();
+        let scripts = kits.flat_map(|kit| {
+            [
+                &kit.acquire,
+                &kit.renew,
+                &kit.release,
+                &kit.turn,
+                &kit.withdraw,
+                &kit.inspect,
+            ]
+        });
+        scripts.chain([&self.set_limit]).map(|script| script.text).collect()
+    }
+
     fn kit(&self, resource: &Resource) -> &Kit {
         match resource.kind {
             Kind::Lock => &self.lock,

@@ -7,9 +7,9 @@
 
 local holders, declared, limit = slot.look()
 local counter = unless_wrong_type(pcall('GET', KEYS[1]), 'get') or false
-local waiting = 0
+local waiting, now = 0, millis()
 for _, details in ipairs(call('HVALS', KEYS[2])) do
-  if tonumber(string.match(details, '^%d+')) > millis() then
+  if tonumber(string.match(details, '^%d+')) > now then
     waiting = waiting + 1
   end
 end

@@ -19,7 +19,7 @@ local function queue_at(queue, waiters)
 
   -- Gives the token a place, or keeps it, along with those of its companions: others of the same channel, token and
   -- place, again and again from ARGV[first] on. Whether the keys may be given a TTL at all is found out before the first
-  -- write.
+  -- write, and each has one before anything else can fail.
   function self.enter(token, place, channel, lasts, claim, first)
     local known = call('ZSCORE', queue, token)
     local own = place or 0
@@ -27,16 +27,15 @@ local function queue_at(queue, waiters)
       local youngest = call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2] or 0
       own = known or math.max(micros(), youngest + 1)
     end
-    local function outlast_both()
-      for _, key in ipairs({waiters, queue}) do
-        local ttl = call('PTTL', key)
-        call('PEXPIRE', key, math.max(ttl, lasts))
-      end
+    local function keep(key)
+      local ttl = call('PTTL', key)
+      call('PEXPIRE', key, math.max(ttl, lasts))
     end
-    outlast_both()
+    keep(queue)
     note(token, millis() + lasts, claim, slot.permits, channel)
+    keep(waiters)
     call('ZADD', queue, string.format('%.0f', own), token)
-    outlast_both()
+    keep(queue)
     for at = first, #ARGV, 2 do
       -- If the caller's place is still there, theirs have not lapsed either: one that is not there has gone.
       if not known or call('ZSCORE', queue, ARGV[at]) then

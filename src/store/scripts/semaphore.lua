@@ -38,7 +38,22 @@ local function free()
   return limit - call('ZCOUNT', key, string.format('(%.0f', millis()), '+inf')
 end
 
-local function put(owner, count, ms)
+-- Makes the key, which has this TTL, last at least so long; and as long as its last permit, should somebody have taken
+-- its TTL away.
+local function outlast_permits(ttl, ms)
+  if ttl == -1 then
+    local last = call('ZRANGE', key, -1, -1, 'WITHSCORES')[2]
+    ms = math.max(ms, last - millis())
+  end
+  local extended = pcall('PEXPIRE', key, string.format('%.0f', math.max(ttl, ms + 1)))
+  if ttl == -2 and type(extended) == 'table' then
+    -- Not permitted. Nothing is left without a TTL.
+    call('DEL', key)
+  end
+  unless_wrong_type(extended, 'pexpire')
+end
+
+local function write(owner, count, ms)
   -- In whole ms, not before the time is over.
   local score = string.format('%.0f', math.ceil(micros() / 1000) + ms)
   local scored = {}
@@ -46,15 +61,14 @@ local function put(owner, count, ms)
     scored[2 * nth - 1] = score
     scored[2 * nth] = member
   end
-  local ttl = call('PTTL', key)
   call('ZADD', key, unpack(scored))
+end
+
+local function put(owner, count, ms)
+  local ttl = call('PTTL', key)
+  write(owner, count, ms)
   if ttl < ms + 1 then
-    local extended = pcall('PEXPIRE', key, string.format('%.0f', ms + 1))
-    if ttl == -2 and type(extended) == 'table' then
-      -- Not permitted. Nothing is left without a TTL.
-      call('DEL', key)
-    end
-    unless_wrong_type(extended, 'pexpire')
+    outlast_permits(ttl, ms)
   end
 end
 
@@ -63,7 +77,10 @@ local function remove(owner, count)
 end
 
 local function keep_limit(ms)
-  outlast(limit_key, ms + KEPT)
+  -- What is something else is left as it is.
+  if stored then
+    outlast(limit_key, ms + KEPT)
+  end
 end
 
 -- Why the caller may not use it, if so.
@@ -125,7 +142,9 @@ end
 function slot.prolong(token, ms)
   ms = tonumber(ms)
   if call('ZSCORE', key, token) - millis() < ms then
-    put(token, permits, ms)
+    -- In any case, and first: a script that has written something may go on without memory.
+    outlast_permits(call('PTTL', key), ms)
+    write(token, permits, ms)
   end
   keep_limit(ms)
 end
@@ -165,12 +184,19 @@ end
 -- How many marks of releases there are at most.
 local MOST_MARKS = 1000
 
--- Notes that the holder has released its permits, so that a repetition knows. Without memory for the mark the release
--- stands all the same.
+-- Notes that the holder has released its permits, so that a repetition knows: by when that was, since it is the releases
+-- that follow which may cover it. A key of another type is left as it is: it is not ours. Without memory for the mark the
+-- release stands all the same.
 function slot.mark_release(marks, mark, ms)
-  pcall('ZADD', marks, string.match(mark, '^%d+'), mark)
+  local marked = pcall('ZADD', marks, string.format('%.0f', micros()), mark)
+  if type(marked) == 'table' then
+    return
+  end
   pcall('ZREMRANGEBYRANK', marks, 0, -MOST_MARKS - 1)
-  pcall('PEXPIRE', marks, ms)
+  if type(pcall('PEXPIRE', marks, ms)) == 'table' then
+    -- Not permitted. Nothing is left without a TTL.
+    pcall('DEL', marks)
+  end
 end
 
 -- Whether that was noted; nil if later releases may have covered it.

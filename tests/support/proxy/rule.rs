@@ -367,6 +367,11 @@ pub fn is_withdraw(args: &[Vec<u8>]) -> bool {
     runs(args, "withdraw")
 }
 
+/// Whether a command runs redlatch's script for setting the limit of a semaphore.
+pub fn is_set_limit(args: &[Vec<u8>]) -> bool {
+    runs(args, "set_limit")
+}
+
 /// Whether a command runs redlatch's script for looking at a lock or semaphore.
 pub fn is_inspect(args: &[Vec<u8>]) -> bool {
     runs(args, "inspect")
