@@ -12,8 +12,8 @@ local slot_is_shared = false
 local slot_refusal
 local is_free = false
 
--- Grants it to the token if it is that already, left to it, or free and nobody in the line is ahead. Without a line nobody
--- is. Otherwise returns false, and in how many ms that may change; -1 for never.
+-- Grants it to the token if it is that already, left to it, or free and nobody in the line is ahead; without a line
+-- nobody is. Otherwise returns false, and in how many ms that may change; -1 for never.
 local function slot_take(token, ms, line, place)
   if not line and call('SET', lock, token, 'NX', 'PX', ms) then
     return true

@@ -1,7 +1,7 @@
 -- What a semaphore is on the server: a sorted set of its permits, by the ms at which they end. A permit is the token of
 -- its holder, and for the second and further ones of it <token>:<nth>; or the same of a claim. Stands before the
--- scripts, which know it as a slot. A function costs time at each call of a script, used or not: what concerns waiters is
--- made in one that is called when there are some.
+-- scripts, which know it as a slot. A function costs time at each call of a script, used or not: what concerns waiters
+-- is made in one that is called when there are some.
 --
 -- KEYS  1 semaphore   2 limit: "<declared> <the one that governs>"
 -- ARGV  1 the declared limit   2 how many permits one hold has
