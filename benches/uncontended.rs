@@ -1,15 +1,16 @@
-//! What a lock costs when nobody else wants it, against the least that it can cost.
+//! What a lock or a permit costs when nobody else wants it, against the least that it can cost.
 //!
 //! ```text
 //! cargo bench --bench uncontended -- [--iterations N] [--unix]
 //! ```
 //!
-//! Four operations take turns within each iteration, in random order, so that whatever else the machine does hits all
+//! Five operations take turns within each iteration, in random order, so that whatever else the machine does hits all
 //! of them alike:
 //! - `PING`, the price of a round trip;
 //! - the floor: `SET NX PX` with a random token and a compare-and-delete script, by hand on one connection;
 //! - redlatch's `acquire` and `release`;
-//! - redlatch's `try_acquire` and drop.
+//! - redlatch's `try_acquire` and drop;
+//! - the same of one permit of a semaphore.
 //!
 //! The server is `REDIS_URL` if set, else one of its own, found as the tests find theirs, over TCP as most users have
 //! it (`--unix`: over its socket).
@@ -138,11 +139,15 @@ fn rows(url: &str, redis: Connection) -> Result<Vec<Row>, Box<dyn Error>> {
     let lock = client.lock(format!("{name}:try"));
     let try_drop = move || expect(lock.try_acquire()?.is_some());
 
+    let semaphore = client.semaphore(format!("{name}:permit"), 5);
+    let permit = move || expect(semaphore.try_acquire()?.is_some());
+
     Ok(vec![
         Row::new("PING", ping)?,
         Row::new("floor: SET NX PX + EVALSHA", floor)?,
         Row::new("redlatch: acquire + release", acquire_release)?,
         Row::new("redlatch: try_acquire + drop", try_drop)?,
+        Row::new("redlatch: try_acquire + drop of a permit", permit)?,
     ])
 }
 
@@ -163,11 +168,11 @@ impl Row {
     }
 }
 
-fn expect(got_the_lock: bool) -> Result<(), Box<dyn Error>> {
-    if got_the_lock {
+fn expect(got_it: bool) -> Result<(), Box<dyn Error>> {
+    if got_it {
         Ok(())
     } else {
-        Err("somebody else has the lock: this is not uncontended".into())
+        Err("somebody else has it: this is not uncontended".into())
     }
 }
 

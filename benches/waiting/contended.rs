@@ -1,4 +1,4 @@
-//! How often a lock that everybody wants changes hands, and how long each has to wait.
+//! How often what everybody wants changes hands, a lock or the permits of a semaphore, and how long each has to wait.
 
 use std::{
     error::Error,
@@ -16,7 +16,7 @@ use crate::{
     room::Room,
     sent::Sent,
     support::{Worker, millis},
-    way::Way,
+    way::{Prize, Way},
     worker::{self, Orders},
 };
 
@@ -47,27 +47,38 @@ struct Seen {
     waits: Histogram<u64>,
 }
 
+/// How many holders the contended semaphore may have.
+const LIMIT: u32 = 5;
+
 const COLUMNS: &[Column] = &[
+    ("limit", "limit", 0),
     ("hold ms", "hold_ms", 0),
     ("grants/s", "grants_per_s", 0),
     ("/ by hand", "grants_ratio", 2),
     ("turns: min", "turns_min", 0),
     ("max", "turns_max", 0),
-    ("wait ms: p99", "wait_p99_ms", 2),
+    ("most holders", "most_holders", 0),
+    ("wait ms: p50", "wait_p50_ms", 2),
+    ("p99", "wait_p99_ms", 2),
     ("longest", "wait_longest_ms", 2),
     ("commands/grant", "commands_per_grant", 2),
     ("reads/grant", "reads_per_grant", 2),
 ];
 
-/// Two processes of eight threads each: acquire, hold for 0 or 1 ms, release, and again.
+/// Two processes of eight threads each: acquire, hold, release, and again. First a lock, held for 0 or 1 ms, then a
+/// semaphore, whose limit stands in its rows.
 ///
 /// `commands/grant` counts what redlatch sends, `reads/grant` what the server reads: see [`Sent`].
 pub fn measure(bench: &mut Bench, time: Duration) -> Result<Report, Box<dyn Error>> {
     let mut report = Report::new("contended, 2 x 8 threads", COLUMNS);
-    for hold in [Duration::ZERO, millis(1)] {
+    for (prize, hold) in [
+        (Prize::Lock, Duration::ZERO),
+        (Prize::Lock, millis(1)),
+        (Prize::Semaphore { limit: LIMIT }, millis(1)),
+    ] {
         let mut by_hand = f64::NAN;
         for way in [Way::ByHand, Way::Default, Way::Fair, Way::Handoffs(0)] {
-            let (seen, sent) = run(bench, way, [EIGHT, EIGHT], hold, time)?;
+            let (seen, sent) = run(bench, way, prize, [EIGHT, EIGHT], hold, time)?;
             let per_grant = |sent: u64| sent as f64 / seen.iter().map(|seen| seen.grants as f64).sum::<f64>();
             let [a, b] = &seen;
             let turns = || a.turns.iter().chain(&b.turns).map(|&turns| turns as f64);
@@ -84,11 +95,14 @@ pub fn measure(bench: &mut Bench, time: Duration) -> Result<Report, Box<dyn Erro
             report.row(
                 way.label(),
                 [
+                    prize.limit().into(),
                     hold.as_secs_f64() * 1000.0,
                     grants,
                     grants / by_hand,
                     turns().fold(f64::INFINITY, f64::min),
                     turns().fold(0.0, f64::max),
+                    bench.room.most_inside() as f64,
+                    wait(&waits, 0.5),
                     p99(&waits),
                     longest(&waits),
                     commands,
@@ -116,7 +130,7 @@ pub fn sweep(bench: &mut Bench, budgets: &[u32], time: Duration) -> Result<Repor
     let mut report = Report::new("sweep, A 8 threads, B 1", SWEEP_COLUMNS);
     let budgets = budgets.iter().map(|&budget| Way::Handoffs(budget));
     for way in [Way::ByHand, Way::Default, Way::Fair].into_iter().chain(budgets) {
-        let ([a, b], _) = run(bench, way, [EIGHT, ONE_WITH_PAUSES], Duration::ZERO, time)?;
+        let ([a, b], _) = run(bench, way, Prize::Lock, [EIGHT, ONE_WITH_PAUSES], Duration::ZERO, time)?;
         let rate = |seen: &Seen| seen.turns.iter().sum::<u64>() as f64 / time.as_secs_f64();
         report.row(
             way.label(),
@@ -134,21 +148,24 @@ pub fn sweep(bench: &mut Bench, budgets: &[u32], time: Duration) -> Result<Repor
     Ok(report)
 }
 
-/// Has a process for each crowd fight for one lock. Panics if any two threads held it at the same time.
+/// Has a process for each crowd fight for one prize. Panics if more threads held it at a time than may.
 fn run(
     bench: &mut Bench,
     way: Way,
+    prize: Prize,
     crowds: [Crowd; 2],
     hold: Duration,
     time: Duration,
 ) -> Result<([Seen; 2], Sent), Box<dyn Error>> {
     let name = bench.name();
-    way.create(&mut bench.redis, &name)?;
+    way.create(&mut bench.redis, prize, &name)?;
     bench.room.clear();
     let mut workers = crowds.map(|crowd| (crowd, bench.worker()));
     for (Crowd { threads, pause }, worker) in &mut workers {
         let [hold, pause, time] = [hold, *pause, time].map(|time| time.as_micros());
-        worker.send(format_args!("contend {way} {name} {threads} {hold} {pause} {time}"));
+        worker.send(format_args!(
+            "contend {way} {prize} {name} {threads} {hold} {pause} {time}"
+        ));
     }
     for (_, worker) in &mut workers {
         worker.receive();
@@ -180,17 +197,17 @@ fn longest(waits: &Histogram<u64>) -> f64 {
 
 /// What a worker does.
 pub fn take_part(url: &str, mut orders: Orders, terms: &[&str]) {
-    let [way, name, threads, hold, pause, time] = terms else {
+    let [way, prize, name, threads, hold, pause, time] = terms else {
         panic!("unknown terms {terms:?}");
     };
-    let way: Way = way.parse().unwrap();
+    let (way, prize): (Way, Prize) = (way.parse().unwrap(), prize.parse().unwrap());
     let threads: usize = threads.parse().unwrap();
     let [hold, pause, time] = [hold, pause, time].map(|micros| Duration::from_micros(micros.parse().unwrap()));
     let (client, room, barrier) = (Client::open(url).unwrap(), worker::room(), Barrier::new(threads + 1));
 
     let seen = thread::scope(|scope| {
         let contend = || {
-            let mut party = way.join(url, &client, name);
+            let mut party = way.join(url, &client, prize, name);
             let mut seen = Seen::nothing();
             // Opens the connections.
             let guard = party.acquire();
@@ -210,7 +227,7 @@ pub fn take_part(url: &str, mut orders: Orders, terms: &[&str]) {
                 seen.waits.record((granted.min(end) - asked).as_nanos() as u64).unwrap();
                 turns += u64::from(granted < end);
                 seen.grants += 1;
-                stay(&room, guard.as_ref(), hold);
+                stay(&room, prize, guard.as_ref(), hold);
                 party.release(guard);
                 rest(pause);
             }
@@ -228,9 +245,9 @@ pub fn take_part(url: &str, mut orders: Orders, terms: &[&str]) {
     seen.send();
 }
 
-/// Holds the lock.
-fn stay(room: &Room, guard: Option<&Guard>, hold: Duration) {
-    room.enter(guard.map(Guard::fencing_token));
+/// Holds what it was granted.
+fn stay(room: &Room, prize: Prize, guard: Option<&Guard>, hold: Duration) {
+    room.enter(prize.limit(), guard.map(Guard::fencing_token));
     rest(hold);
     room.leave();
 }

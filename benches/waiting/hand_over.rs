@@ -10,7 +10,7 @@ use crate::{
     Bench,
     report::{Column, Report},
     support::Worker,
-    way::{Party, Way},
+    way::{Party, Prize, Way},
     worker::Orders,
 };
 
@@ -33,7 +33,7 @@ pub fn measure(bench: &mut Bench, iterations: usize) -> Result<Report, Box<dyn E
     let name = bench.name();
     let (mut a, mut b) = (bench.worker(), bench.worker());
     for (place, way) in WAYS.iter().enumerate() {
-        way.create(&mut bench.redis, &lock_name(&name, place))?;
+        way.create(&mut bench.redis, Prize::Lock, &lock_name(&name, place))?;
     }
     for worker in [&mut a, &mut b] {
         worker.ask(format_args!(
@@ -109,7 +109,7 @@ pub fn take_part(url: &str, orders: Orders, name: &str, ways: &[&str]) {
     let mut parties: Vec<Party> = Vec::new();
     for (place, way) in ways.iter().enumerate() {
         let way: Way = way.parse().unwrap();
-        parties.push(way.join(url, &client, &lock_name(name, place)));
+        parties.push(way.join(url, &client, Prize::Lock, &lock_name(name, place)));
     }
     println!("ready");
 

@@ -1,5 +1,5 @@
-//! A page of memory that all workers share, by which they notice it if two of them hold one lock at a time. It costs
-//! some nanoseconds a turn, and no request.
+//! A page of memory that all workers share, by which they notice it if more of them hold a lock, or permits of a
+//! semaphore, than may at a time. It costs some nanoseconds a turn, and no request.
 
 use std::{
     fs::File,
@@ -21,6 +21,8 @@ pub struct Room {
 /// Lies at the start of the file. All zeros to begin with.
 struct Page {
     inside: AtomicU64,
+    /// The largest that `inside` has been.
+    most_inside: AtomicU64,
     last_token: AtomicU64,
 }
 
@@ -46,23 +48,31 @@ impl Room {
         self.file.as_ref().expect("the creator's room").path()
     }
 
-    /// Prepares it for another lock.
+    /// Prepares it for another lock or semaphore.
     pub fn clear(&self) {
         self.page.inside.store(0, SeqCst);
+        self.page.most_inside.store(0, SeqCst);
         self.page.last_token.store(0, SeqCst);
     }
 
-    /// To be called by whoever was granted the lock, with the fencing token if there is one.
-    pub fn enter(&self, token: Option<u64>) {
-        let inside = self.page.inside.fetch_add(1, SeqCst);
-        assert_eq!(inside, 0, "somebody else holds the lock");
-        if let Some(token) = token {
+    /// How many were in it at a time, at most.
+    pub fn most_inside(&self) -> u64 {
+        self.page.most_inside.load(SeqCst)
+    }
+
+    /// To be called by whoever was granted what `limit` may hold, with the fencing token if there is one.
+    pub fn enter(&self, limit: u32, token: Option<u64>) {
+        let inside = self.page.inside.fetch_add(1, SeqCst) + 1;
+        assert!(inside <= limit.into(), "{inside} hold what {limit} may");
+        self.page.most_inside.fetch_max(inside, SeqCst);
+        // Holders of permits may come in in another order than they were granted.
+        if let (Some(token), 1) = (token, limit) {
             let last = self.page.last_token.swap(token, SeqCst);
             assert!(last < token, "fencing token {token} came after {last}");
         }
     }
 
-    /// To be called before the lock is released.
+    /// To be called before it is released.
     pub fn leave(&self) {
         self.page.inside.fetch_sub(1, SeqCst);
     }

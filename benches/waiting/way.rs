@@ -1,13 +1,33 @@
-//! The ways to pass one lock around.
+//! The ways to pass a lock, or the permits of a semaphore, around.
 
-use std::{fmt, str::FromStr};
+use std::{fmt, num::ParseIntError, str::FromStr};
 
 use redis::{Connection, RedisResult};
-use redlatch::{Client, Guard, Lock};
+use redlatch::{Client, Guard, Lock, Semaphore};
+
+/// What is passed around.
+#[derive(Clone, Copy)]
+pub enum Prize {
+    Lock,
+    /// One permit for each who holds it.
+    Semaphore {
+        limit: u32,
+    },
+}
+
+impl Prize {
+    /// How many may hold it at a time.
+    pub fn limit(self) -> u32 {
+        match self {
+            Prize::Lock => 1,
+            Prize::Semaphore { limit } => limit,
+        }
+    }
+}
 
 #[derive(Clone, Copy, PartialEq)]
 pub enum Way {
-    /// A token in a list: whoever has popped it holds the lock.
+    /// A token in a list, or as many as there are permits: whoever has popped one is a holder.
     ByHand,
     Default,
     Fair,
@@ -17,7 +37,8 @@ pub enum Way {
 /// Who takes turns in one way, each thread for itself.
 pub enum Party {
     ByHand { redis: Box<Connection>, key: String },
-    Redlatch(Lock),
+    Lock(Lock),
+    Semaphore(Semaphore),
 }
 
 impl Way {
@@ -31,10 +52,13 @@ impl Way {
         }
     }
 
-    /// Makes the lock called `name`, free. Redlatch's need no making.
-    pub fn create(self, redis: &mut Connection, name: &str) -> RedisResult<()> {
+    /// Makes the prize called `name`, free. Redlatch's need no making.
+    pub fn create(self, redis: &mut Connection, prize: Prize, name: &str) -> RedisResult<()> {
         match self {
-            Way::ByHand => redis::cmd("RPUSH").arg(token_list(name)).arg("token").exec(redis),
+            Way::ByHand => {
+                let tokens = vec!["token"; prize.limit() as usize];
+                redis::cmd("RPUSH").arg(token_list(name)).arg(tokens).exec(redis)
+            }
             _ => Ok(()),
         }
     }
@@ -54,14 +78,25 @@ impl Way {
         }
     }
 
-    /// Lets a thread take part: with a connection of its own by hand, else through its process's client.
-    pub fn join(self, url: &str, client: &Client, name: &str) -> Party {
+    /// Redlatch's semaphore called `name`, likewise.
+    fn semaphore(self, client: &Client, name: &str, limit: u32) -> Semaphore {
+        let semaphore = client.semaphore(name, limit);
         match self {
-            Way::ByHand => Party::ByHand {
+            Way::ByHand | Way::Default => semaphore,
+            Way::Fair => semaphore.fair(true),
+            Way::Handoffs(budget) => semaphore.handoffs(budget),
+        }
+    }
+
+    /// Lets a thread take part: with a connection of its own by hand, else through its process's client.
+    pub fn join(self, url: &str, client: &Client, prize: Prize, name: &str) -> Party {
+        match (self, prize) {
+            (Way::ByHand, _) => Party::ByHand {
                 redis: Box::new(redis::Client::open(url).unwrap().get_connection().unwrap()),
                 key: token_list(name),
             },
-            _ => Party::Redlatch(self.lock(client, name)),
+            (_, Prize::Lock) => Party::Lock(self.lock(client, name)),
+            (_, Prize::Semaphore { limit }) => Party::Semaphore(self.semaphore(client, name, limit)),
         }
     }
 }
@@ -71,7 +106,7 @@ fn token_list(name: &str) -> String {
 }
 
 impl Party {
-    /// Waits for the lock as long as it takes. By hand there is no guard.
+    /// Waits for the prize as long as it takes. By hand there is no guard.
     pub fn acquire(&mut self) -> Option<Guard> {
         match self {
             Party::ByHand { redis, key } => {
@@ -79,11 +114,12 @@ impl Party {
                 let (_, _): (String, String) = popped.unwrap();
                 None
             }
-            Party::Redlatch(lock) => Some(lock.acquire().unwrap()),
+            Party::Lock(lock) => Some(lock.acquire().unwrap()),
+            Party::Semaphore(semaphore) => Some(semaphore.acquire().unwrap()),
         }
     }
 
-    /// Gives the lock back. Takes what `acquire` returned.
+    /// Gives it back. Takes what `acquire` returned.
     pub fn release(&mut self, guard: Option<Guard>) {
         match self {
             Party::ByHand { redis, key } => redis::cmd("RPUSH")
@@ -91,8 +127,29 @@ impl Party {
                 .arg("token")
                 .exec(redis.as_mut())
                 .unwrap(),
-            Party::Redlatch(_) => guard.expect("redlatch's guard").release().unwrap(),
+            Party::Lock(_) | Party::Semaphore(_) => guard.expect("redlatch's guard").release().unwrap(),
         }
+    }
+}
+
+/// As it stands in an order to a worker: one word.
+impl fmt::Display for Prize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Prize::Lock => write!(f, "lock"),
+            Prize::Semaphore { limit } => write!(f, "{limit}"),
+        }
+    }
+}
+
+impl FromStr for Prize {
+    type Err = ParseIntError;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        Ok(match word {
+            "lock" => Prize::Lock,
+            limit => Prize::Semaphore { limit: limit.parse()? },
+        })
     }
 }
 
@@ -109,7 +166,7 @@ impl fmt::Display for Way {
 }
 
 impl FromStr for Way {
-    type Err = std::num::ParseIntError;
+    type Err = ParseIntError;
 
     fn from_str(word: &str) -> Result<Self, Self::Err> {
         Ok(match word {

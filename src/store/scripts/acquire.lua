@@ -17,9 +17,8 @@ local counter, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local token, lease, place = ARGV[1], ARGV[2], tonumber(ARGV[6] or '')
 
 -- Everything that can be wrong is found out before the first write.
-local refusal = slot.refusal()
-if refusal then
-  return refusal
+if slot_refusal then
+  return slot_refusal
 end
 local first_token, last_token = next_fencing_tokens(counter, ARGV[4])
 if not first_token then
@@ -27,10 +26,7 @@ if not first_token then
 end
 
 local line = ARGV[5] and queue_at(queue, waiters)
-local function ahead()
-  return line.ahead_of(token, place or 0)
-end
-local granted, changes_in = slot.take(token, lease, ARGV[5] == '1' and ahead)
+local granted, changes_in = slot_take(token, lease, ARGV[5] == '1' and line, place)
 if not granted then
   local waits = ARGV[7] and line.enter(token, place, ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9]), 10)
   return {changes_in, waits or place or 0}
@@ -40,7 +36,7 @@ if place then
 end
 call('SET', counter, string.format('%.0f', last_token), 'PX', ARGV[3])
 -- Permits that ended by themselves were left to nobody.
-if slot.has_room(1) and length(queue) > 0 then
+if slot_is_shared and length(queue) > 0 then
   queue_at(queue, waiters).serve()
 end
 return first_token

@@ -5,7 +5,7 @@
 -- Returns  {{holder and remaining ms, -1 for no end, again and again}, fencing counter or nil if its key holds something
 --          else, how many wait, declared limit, limit that governs}
 
-local holders, declared, limit = slot.look()
+local holders, declared, limit = slot_look()
 local counter = unless_wrong_type(pcall('GET', KEYS[1]), 'get') or false
 local waiting, now = 0, millis()
 for _, details in ipairs(call('HVALS', KEYS[2])) do

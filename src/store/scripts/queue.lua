@@ -4,9 +4,14 @@
 -- <channel>" at its token in a hash. A claim of 0 lasts as long as the waiter lives. A waiter that does not come for its
 -- claim counts as dead when that is over, until it asks again.
 
+-- How many are in the queue: nobody, if its key holds something else.
+local function length(queue)
+  return unless_wrong_type(pcall('ZCARD', queue), 'zcard') or 0
+end
+
 -- The queue with what can be done about it. Made only when somebody waits: it is not free of cost.
 local function queue_at(queue, waiters)
-  local self = {}
+  local self, slot = {}, slot_for_waiters()
 
   function self.take_out(token)
     call('ZREM', queue, token)
@@ -32,14 +37,14 @@ local function queue_at(queue, waiters)
       call('PEXPIRE', key, math.max(ttl, lasts))
     end
     keep(queue)
-    note(token, millis() + lasts, claim, slot.permits, channel)
+    note(token, millis() + lasts, claim, slot_permits, channel)
     keep(waiters)
     call('ZADD', queue, string.format('%.0f', own), token)
     keep(queue)
     for at = first, #ARGV, 2 do
       -- If the caller's place is still there, theirs have not lapsed either: one that is not there has gone.
       if not known or call('ZSCORE', queue, ARGV[at]) then
-        note(ARGV[at], millis() + lasts, claim, slot.permits, channel)
+        note(ARGV[at], millis() + lasts, claim, slot_permits, channel)
         call('ZADD', queue, ARGV[at + 1], ARGV[at])
       end
     end
@@ -135,12 +140,19 @@ local function queue_at(queue, waiters)
     end
   end
 
-  return self
-end
+  -- Takes back what a waiter has, its place and what was left to it, for the others.
+  function self.withdraw(token)
+    local others = length(queue) > 0
+    if others then
+      self.take_out(token)
+    end
+    slot.drop_claim(token, slot_permits)
+    if others then
+      self.serve()
+    end
+  end
 
--- How many are in the queue: nobody, if its key holds something else.
-local function length(queue)
-  return unless_wrong_type(pcall('ZCARD', queue), 'zcard') or 0
+  return self
 end
 
 -- Takes what it holds from the token and leaves it to those who wait. Whether they can be read is found out before the
@@ -150,19 +162,7 @@ local function release(token, queue, waiters)
   if line then
     line.first()
   end
-  slot.drop(token)
-  if line then
-    line.serve()
-  end
-end
-
--- Takes back what a waiter has, its place and what was left to it, for the others.
-local function withdraw(token, queue, waiters)
-  local line = length(queue) > 0 and queue_at(queue, waiters)
-  if line then
-    line.take_out(token)
-  end
-  slot.drop_claim(token)
+  slot_drop(token)
   if line then
     line.serve()
   end

@@ -12,14 +12,14 @@ local marks, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local token, marked = ARGV[1], ARGV[3] ~= '0'
 local mark = ARGV[2] .. ' ' .. token
 
-local found = slot.found(token)
+local found = slot_found(token)
 if found == 1 then
   release(token, queue, waiters)
   if marked then
-    slot.mark_release(marks, mark, ARGV[3])
+    slot_mark_release(marks, mark, ARGV[3])
   end
 elseif marked then
-  local was_released = slot.was_released(marks, mark, ARGV[2])
+  local was_released = slot_was_released(marks, mark, ARGV[2])
   if was_released then
     return 1
   end
@@ -28,6 +28,6 @@ elseif marked then
   end
 end
 if not marked then
-  withdraw(token, queue, waiters)
+  queue_at(queue, waiters).withdraw(token)
 end
 return found

@@ -4,8 +4,8 @@
 -- ARGV  the slot's, then 1 token   2 lease in ms
 -- Returns  1 if it is the caller's   0 if it is gone   -1 if something else stands there
 
-local found = slot.found(ARGV[1])
+local found = slot_found(ARGV[1])
 if found == 1 then
-  slot.prolong(ARGV[1], ARGV[2])
+  slot_prolong(ARGV[1], ARGV[2])
 end
 return found

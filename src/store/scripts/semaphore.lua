@@ -1,13 +1,16 @@
 -- What a semaphore is on the server: a sorted set of its permits, by the ms at which they end. A permit is the token of
 -- its holder, and for the second and further ones of it <token>:<nth>; or the same of a claim. Stands before the
--- scripts, which know it as a slot.
+-- scripts, which know it as a slot. A function costs time at each call of a script, used or not: what concerns waiters
+-- is made in one that is called when there are some.
 --
 -- KEYS  1 semaphore   2 limit: "<declared> <the one that governs>"
 -- ARGV  1 the declared limit   2 how many permits one hold has
 
 local key, limit_key = table.remove(KEYS, 1), table.remove(KEYS, 1)
 local declared, permits = tonumber(table.remove(ARGV, 1)), tonumber(table.remove(ARGV, 1))
-local slot = {permits = permits}
+local slot_permits = permits
+-- Whether there may be some of it left for others when somebody has it.
+local slot_is_shared = true
 
 -- How long the limit is kept after the last lease.
 local KEPT = 172800000
@@ -20,12 +23,12 @@ if stored ~= false then
   limit = tonumber(limit) or 0
 end
 
-local function members(owner, count)
-  local all = {owner}
-  for nth = 2, count do
-    all[nth] = owner .. ':' .. nth
-  end
-  return all
+-- Why the caller may not use it, if so.
+local slot_refusal
+if stored == nil then
+  slot_refusal = redis.error_reply('KEYCONFLICT limit')
+elseif stored and tonumber(stored) ~= declared then
+  slot_refusal = redis.error_reply('LIMITMISMATCH ' .. stored)
 end
 
 -- Until when the owner has its permits; nil if it has none.
@@ -56,10 +59,9 @@ end
 local function write(owner, count, ms)
   -- In whole ms, not before the time is over.
   local score = string.format('%.0f', math.ceil(micros() / 1000) + ms)
-  local scored = {}
-  for nth, member in ipairs(members(owner, count)) do
-    scored[2 * nth - 1] = score
-    scored[2 * nth] = member
+  local scored = {score, owner}
+  for nth = 2, count do
+    scored[2 * nth - 1], scored[2 * nth] = score, owner .. ':' .. nth
   end
   call('ZADD', key, unpack(scored))
 end
@@ -73,7 +75,11 @@ local function put(owner, count, ms)
 end
 
 local function remove(owner, count)
-  call('ZREM', key, unpack(members(owner, count)))
+  local members = {owner}
+  for nth = 2, count do
+    members[nth] = owner .. ':' .. nth
+  end
+  call('ZREM', key, unpack(members))
 end
 
 local function keep_limit(ms)
@@ -83,63 +89,21 @@ local function keep_limit(ms)
   end
 end
 
--- Why the caller may not use it, if so.
-function slot.refusal()
-  if stored == nil then
-    return redis.error_reply('KEYCONFLICT limit')
-  end
-  if stored and tonumber(stored) ~= declared then
-    return redis.error_reply('LIMITMISMATCH ' .. stored)
-  end
-end
-
 -- Writes the limit down, which governs from now on.
-function slot.set_limit(new, ms)
+local function slot_set_limit(new, ms)
   limit = tonumber(new)
   local ttl = math.max(call('PTTL', limit_key), ms + KEPT)
   call('SET', limit_key, string.format('%.0f %.0f', declared, limit), 'PX', string.format('%.0f', ttl))
 end
 
--- Grants its permits to the token if they are that already, left to it, or free and nobody is ahead. Otherwise returns
--- false, and in how many ms that may change; -1 for never.
-function slot.take(token, ms, ahead)
-  ms = tonumber(ms)
-  if ends(token) then
-    slot.prolong(token, ms)
-    return true
-  end
-  local claimed = ends(claim_of(token)) and permits or 0
-  local missing = permits - free() - claimed
-  if missing > 0 then
-    local live = string.format('(%.0f', millis())
-    local last = call('ZRANGE', key, live, '+inf', 'BYSCORE', 'LIMIT', missing - 1, 1, 'WITHSCORES')[2]
-    return false, last and last - millis() or -1
-  end
-  local head = claimed == 0 and ahead and ahead()
-  if head then
-    return false, head.left
-  end
-  put(token, permits, ms)
-  if stored then
-    keep_limit(ms)
-  else
-    slot.set_limit(declared, ms)
-  end
-  if claimed > 0 then
-    slot.drop_claim(token)
-  end
-  call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', millis()))
-  return true
-end
-
 -- 1 if the token holds its permits, 0 if it does not, -1 if the key holds something else.
-function slot.found(token)
+local function slot_found(token)
   local score = unless_wrong_type(pcall('ZSCORE', key, token), 'zscore')
   return score == nil and -1 or tonumber(score or 0) > millis() and 1 or 0
 end
 
 -- Never shortens the lease.
-function slot.prolong(token, ms)
+local function slot_prolong(token, ms)
   ms = tonumber(ms)
   if call('ZSCORE', key, token) - millis() < ms then
     -- In any case, and first: a script that has written something may go on without memory.
@@ -150,35 +114,75 @@ function slot.prolong(token, ms)
 end
 
 -- Takes its permits from the holder.
-function slot.drop(token)
+local function slot_drop(token)
   remove(token, permits)
 end
 
-function slot.drop_claim(token, count)
-  remove(claim_of(token), count or permits)
+-- Grants its permits to the token if they are that already, left to it, or free and nobody in the line is ahead. Without
+-- a line nobody is. Otherwise returns false, and in how many ms that may change; -1 for never.
+local function slot_take(token, ms, line, place)
+  ms = tonumber(ms)
+  if ends(token) then
+    slot_prolong(token, ms)
+    return true
+  end
+  local claimed = place and ends(claim_of(token)) and permits or 0
+  local missing = permits - free() - claimed
+  if missing > 0 then
+    local live = string.format('(%.0f', millis())
+    local last = call('ZRANGE', key, live, '+inf', 'BYSCORE', 'LIMIT', missing - 1, 1, 'WITHSCORES')[2]
+    return false, last and last - millis() or -1
+  end
+  local head = claimed == 0 and line and line.ahead_of(token, place or 0)
+  if head then
+    return false, head.left
+  end
+  put(token, permits, ms)
+  if stored then
+    keep_limit(ms)
+  else
+    slot_set_limit(declared, ms)
+  end
+  if claimed > 0 then
+    remove(claim_of(token), permits)
+  end
+  call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', millis()))
+  return true
 end
 
--- Whether so many are free that they can be left to waiters.
-function slot.has_room(count)
-  return free() >= count
+-- What is to be left to waiters.
+local function slot_for_waiters()
+  local self = {}
+
+  -- Whether so many are free.
+  function self.has_room(count)
+    return free() >= count
+  end
+
+  function self.is_left_to(waiter)
+    return ends(claim_of(waiter.token))
+  end
+
+  -- Leaves permits to a waiter: whoever else comes finds them taken.
+  function self.leave_to(waiter)
+    put(claim_of(waiter.token), waiter.permits, waiter.claim)
+  end
+
+  -- Takes back what was left to a waiter.
+  function self.drop_claim(token, count)
+    remove(claim_of(token), count)
+  end
+
+  function self.message(ms, waiter)
+    -- Put together by hand: %s would end at a zero byte.
+    return string.format('%.0f %.0f %.0f ', ms, declared, waiter.permits) .. waiter.token .. ' ' .. key
+  end
+
+  return self
 end
 
-function slot.is_overdrawn()
+local function slot_is_overdrawn()
   return free() < 0
-end
-
-function slot.is_left_to(waiter)
-  return ends(claim_of(waiter.token))
-end
-
--- Leaves permits to a waiter: whoever else comes finds them taken.
-function slot.leave_to(waiter)
-  put(claim_of(waiter.token), waiter.permits, waiter.claim)
-end
-
-function slot.message(ms, waiter)
-  -- Put together by hand: %s would end at a zero byte.
-  return string.format('%.0f %.0f %.0f ', ms, declared, waiter.permits) .. waiter.token .. ' ' .. key
 end
 
 -- How many marks of releases there are at most.
@@ -187,7 +191,7 @@ local MOST_MARKS = 1000
 -- Notes that the holder has released its permits, so that a repetition knows: by when that was, since it is the releases
 -- that follow which may cover it. A key of another type is left as it is: it is not ours. Without memory for the mark the
 -- release stands all the same.
-function slot.mark_release(marks, mark, ms)
+local function slot_mark_release(marks, mark, ms)
   local marked = pcall('ZADD', marks, string.format('%.0f', micros()), mark)
   if type(marked) == 'table' then
     return
@@ -200,7 +204,7 @@ function slot.mark_release(marks, mark, ms)
 end
 
 -- Whether that was noted; nil if later releases may have covered it.
-function slot.was_released(marks, mark)
+local function slot_was_released(marks, mark)
   if type(pcall('ZSCORE', marks, mark)) == 'string' then
     return true
   end
@@ -212,7 +216,7 @@ end
 
 -- Who holds permits: member and remaining time in ms, again and again. Then the limit, as it is declared and as it
 -- governs.
-function slot.look()
+local function slot_look()
   local live = string.format('(%.0f', millis())
   local all = call('ZRANGE', key, live, '+inf', 'BYSCORE', 'WITHSCORES')
   for at = 2, #all, 2 do

@@ -4,11 +4,10 @@
 -- ARGV  the semaphore's, then 1 the new limit
 -- Returns  0, or an error as acquire does if it cannot be set
 
-local refusal = slot.refusal()
-if refusal then
-  return refusal
+if slot_refusal then
+  return slot_refusal
 end
-slot.set_limit(ARGV[1], 0)
+slot_set_limit(ARGV[1], 0)
 if length(KEYS[1]) > 0 then
   queue_at(KEYS[1], KEYS[2]).serve()
 end

@@ -10,7 +10,7 @@
 local marks, queue, waiters, counter = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, heir = ARGV[1], ARGV[7]
 
-local found = slot.found(token)
+local found = slot_found(token)
 if found ~= 1 then
   return found
 end
@@ -20,11 +20,11 @@ local function others_first()
   return head and head.token ~= heir
 end
 -- Without memory for the counter it cannot be kept.
-if not first_token or slot.is_overdrawn() or others_first()
+if not first_token or slot_is_overdrawn() or others_first()
     or pcall('SET', counter, string.format('%.0f', last_token), 'PX', ARGV[5]).err then
   release(token, queue, waiters)
-  slot.mark_release(marks, ARGV[2] .. ' ' .. token, ARGV[3])
+  slot_mark_release(marks, ARGV[2] .. ' ' .. token, ARGV[3])
   return 1
 end
-slot.prolong(token, ARGV[4])
+slot_prolong(token, ARGV[4])
 return {first_token}

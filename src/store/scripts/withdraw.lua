@@ -4,5 +4,5 @@
 -- ARGV  the slot's, then 1 token
 -- Returns  0
 
-withdraw(ARGV[1], KEYS[1], KEYS[2])
+queue_at(KEYS[1], KEYS[2]).withdraw(ARGV[1])
 return 0
