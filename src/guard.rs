@@ -269,9 +269,9 @@ impl Held {
         };
         // One more than are needed: the lease that follows takes one for itself.
         let fencing_tokens = core.gate.fencing_tokens(&lease.hold.resource, &lease.terms) + 1;
-        let mut sent = core.clock.now();
+        let (mut sent, mut asked_again) = (core.clock.now(), false);
         let answer = core.ask(budget, |timeout, repeated| {
-            sent = core.clock.now();
+            (sent, asked_again) = (core.clock.now(), repeated);
             // What was not answered may have kept the key or not: now it has to go.
             match heir {
                 Some(heir) if !repeated => {
@@ -279,6 +279,7 @@ impl Held {
                         lease: lease.terms.length,
                         fencing_tokens,
                         heir: &heir.token,
+                        heir_leaves: heir.is_alone,
                         insists: heir.insists,
                     };
                     core.store.turn(&spent, &sequel, timeout)
@@ -293,6 +294,10 @@ impl Held {
                 doubt: lease.doubt,
             };
             return self.follow_on(&grant, heir, end);
+        }
+        if heir.is_some() && (asked_again || answer.is_err()) {
+            // Its place may have been given up all the same.
+            core.gate.wake_first(&lease.hold.resource);
         }
         self.clean_up_after(lease, answer.is_err());
         self.outcome(answer.map(|turn| match turn {
@@ -331,6 +336,7 @@ impl Held {
         });
         self.clean_up_after(&next, answer.is_err());
         core.gate.leave(&next);
+        core.gate.wake_first(&next.hold.resource);
         self.outcome(answer.map(|_| Found::Ours))
     }
 

@@ -66,27 +66,29 @@ impl Inspection {
 
 impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let holders: Vec<String> = self.holders.iter().map(Holder::to_string).collect();
+        let mut parts = Vec::new();
         if self.is_free() {
-            f.write_str("free")?;
+            parts.push("free".to_owned());
         }
-        for (nth, holder) in self.holders.iter().enumerate() {
-            write!(f, "{}{holder}", if nth == 0 { "held by " } else { " and " })?;
+        if !holders.is_empty() {
+            parts.push(format!("held by {}", holders.join(" and ")));
         }
-        match (self.reserved, self.limit) {
+        match (self.reserved, self.declared_limit) {
             (0, _) => {}
-            (_, 1) => f.write_str("reserved for a waiter")?,
-            (reserved, _) => write!(f, "; {reserved} reserved for waiters")?,
+            (_, 1) => parts.push("reserved for a waiter".to_owned()),
+            (reserved, _) => parts.push(format!("{reserved} reserved for waiters")),
         }
-        if self.limit != 1 {
-            write!(f, "; {} of {} permits free", self.available(), self.limit)?;
+        if (self.declared_limit, self.limit) != (1, 1) {
+            parts.push(format!("{} of {} permits free", self.available(), self.limit));
         }
         if let Some(token) = self.fencing_token {
-            write!(f, "; last fencing token {token}")?;
+            parts.push(format!("last fencing token {token}"));
         }
-        match self.waiters {
-            0 => Ok(()),
-            waiters => write!(f, "; {waiters} waiting"),
+        if self.waiters > 0 {
+            parts.push(format!("{} waiting", self.waiters));
         }
+        f.write_str(&parts.join("; "))
     }
 }
 

@@ -32,6 +32,11 @@ impl Doubt {
         self.may_stand = true;
     }
 
+    /// Takes in that what was left is gone; an attempt that was not answered may still run.
+    pub(crate) fn forget_leftover(&mut self) {
+        self.may_stand = self.may_run_until.is_some();
+    }
+
     /// Whether something of our token may stand at the server.
     pub(crate) fn may_stand(&self) -> bool {
         self.may_stand

@@ -257,11 +257,13 @@ impl Lease {
         let now = self.clock.now();
         let turn_lasts = now < state.turn.since + LONGEST_TURN && state.turn.handed_on < self.terms.handoffs;
         let young = now.until(state.valid_until) >= self.terms.length / 2;
+        // Other holders of permits draw fencing tokens meanwhile, so none are drawn beforehand: one that is there was drawn
+        // for this very hand-over, however long that took.
+        let shared = !self.hold.resource.is_exclusive();
         let fencing_token = match state.spare_fencing_tokens.next() {
-            Some(fencing_token) if turn_lasts && young => fencing_token,
+            Some(fencing_token) if shared || turn_lasts && young => fencing_token,
             _ => {
-                // Other holders of permits draw fencing tokens meanwhile: none are drawn beforehand.
-                let insists = turn_lasts && !self.hold.resource.is_exclusive();
+                let insists = turn_lasts && shared;
                 return Succession::Asks { insists };
             }
         };

@@ -206,8 +206,10 @@ pub(crate) struct Sequel<'a> {
     pub(crate) lease: Duration,
     /// How many fencing tokens to draw, in a row.
     pub(crate) fencing_tokens: u32,
-    /// The token of the waiter that is to have it. Its place among those who wait is its own business.
+    /// The token of the waiter that is to have it.
     pub(crate) heir: &'a Token,
+    /// Whether that gives up its place among those who wait.
+    pub(crate) heir_leaves: bool,
     /// Whether it is to have it although others wait.
     pub(crate) insists: bool,
 }

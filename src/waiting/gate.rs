@@ -5,7 +5,7 @@ use std::{
     mem,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
 };
 
@@ -60,6 +60,8 @@ struct Waiter {
     bell: Arc<Bell>,
     /// Set when it is taken out of the line by another thread.
     outcome: Mutex<Option<Outcome>>,
+    /// Whether it has spoken to the server, or taken a place over, since it was last named as heir.
+    has_spoken: AtomicBool,
 }
 
 /// What another thread had for a waiter.
@@ -75,6 +77,18 @@ pub(super) struct HandedOn {
     pub(super) fencing_token: u64,
     /// Whether it stood before all others, and was to speak to the server.
     pub(super) was_first: bool,
+    pub(super) place: Place,
+}
+
+/// What has become of the place at the server of one that was handed a permit.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Place {
+    /// If it had one, that is there.
+    Kept,
+    /// It was given up.
+    GivenUp,
+    /// It was given up, and may have been taken again before or after that.
+    Doubtful,
 }
 
 /// What a waiter may do now.
@@ -105,6 +119,8 @@ pub(crate) struct Heir {
     pub(crate) token: Token,
     /// Whether it is to have it although others wait.
     pub(crate) insists: bool,
+    /// Whether nobody stands in line who would want its place at the server.
+    pub(crate) is_alone: bool,
     /// By the time of the answer it may have gone. Another one may have what was kept if it entered its line before this
     /// number: one that came later may have had a grant with a higher fencing token meanwhile.
     before: u64,
@@ -120,6 +136,7 @@ impl Gate {
             terms: terms.clone(),
             bell: bell.clone(),
             outcome: Mutex::default(),
+            has_spoken: AtomicBool::default(),
         });
         let line = lines.entry(hold.resource.clone()).or_default();
         line.waiters.push_back(waiter.clone());
@@ -150,13 +167,17 @@ impl Gate {
 
     /// Puts `next` in the place of `lease`, which has ended and whose `heir` had been asked for, and hands it on.
     pub(crate) fn replace(&self, lease: &Arc<Lease>, next: &Arc<Lease>, heir: &Heir) -> Pass {
-        self.succeed(lease, next, Some(heir.before))
+        let pass = self.succeed(lease, next, Some(heir));
+        if heir.is_alone {
+            // The place that was given up may be that of one who stands there now.
+            self.wake_first(&lease.hold.resource);
+        }
+        pass
     }
 
-    fn succeed(&self, lease: &Arc<Lease>, next: &Arc<Lease>, before: Option<u64>) -> Pass {
+    fn succeed(&self, lease: &Arc<Lease>, next: &Arc<Lease>, heir: Option<&Heir>) -> Pass {
         let mut lines = self.lines.lock();
-        // Nobody enters meanwhile.
-        let before = before.unwrap_or_else(|| self.entered.load(Ordering::Relaxed));
+        let entered = self.entered.load(Ordering::Relaxed);
         let Some(line) = lines.get_mut(&lease.hold.resource) else {
             return Pass::No;
         };
@@ -166,12 +187,18 @@ impl Gate {
             }
             line.lease = Some(next.clone());
         }
-        let (pass, bell) = line.pass(next, before);
+        let (pass, bell) = line.pass(next, entered, heir);
         line.name_heir();
         // Nobody is woken under the mutex, only to wait for it.
         drop(lines);
         ring(bell);
         pass
+    }
+
+    /// Has the first waiter ask the server, which may not know any more that it waits.
+    pub(crate) fn wake_first(&self, resource: &Resource) {
+        let bell = self.lines.lock().get(resource).and_then(Line::first_bell);
+        ring(bell);
     }
 
     /// Notes that `lease` is no longer held, nor the server's to give to others: the first waiter may speak to it.
@@ -238,27 +265,42 @@ impl Line {
         self.waiters.front().map(|first| first.bell.clone())
     }
 
-    /// Hands `lease` on to the first waiter that does not speak to the server, if that may have it and has entered before
-    /// that number, and takes it out of the line. Its bell is to be rung.
-    fn pass(&mut self, lease: &Arc<Lease>, before: u64) -> (Pass, Option<Arc<Bell>>) {
+    /// Hands `lease` on to the first waiter that does not speak to the server, if that may have it, and takes it out of
+    /// the line; or says that this one is to be asked for, of `entered` that have ever entered a line. Once one was
+    /// asked for, it may be another one that has it. Its bell is to be rung.
+    fn pass(&mut self, lease: &Arc<Lease>, entered: u64, asked_for: Option<&Heir>) -> (Pass, Option<Arc<Bell>>) {
         let at = usize::from(self.speaking);
-        let Some(heir) = self.waiters.get(at).filter(|heir| heir.number < before).cloned() else {
+        let before = asked_for.map_or(entered, |heir| heir.before);
+        let Some(first) = self.waiters.get(at).filter(|first| first.number < before).cloned() else {
             return (Pass::No, None);
         };
-        match lease.hand_on(&heir.terms) {
+        match lease.hand_on(&first.terms) {
             Succession::HandedOn(fencing_token, callback) => {
-                *heir.outcome.lock() = Some(Outcome::HandedOn(HandedOn {
+                let was_given_up = asked_for.is_some_and(|heir| heir.is_alone);
+                let has_spoken = first.has_spoken.load(Ordering::Relaxed);
+                *first.outcome.lock() = Some(Outcome::HandedOn(HandedOn {
                     lease: lease.clone(),
                     fencing_token,
                     was_first: at == 0,
+                    place: match (was_given_up, has_spoken) {
+                        (false, _) => Place::Kept,
+                        (true, false) => Place::GivenUp,
+                        (true, true) => Place::Doubtful,
+                    },
                 }));
                 self.waiters.remove(at);
                 self.handed_on = self.handed_on.saturating_add(1);
-                (Pass::On(callback), Some(heir.bell.clone()))
+                (Pass::On(callback), Some(first.bell.clone()))
             }
             Succession::Asks { insists } => {
-                let token = heir.token.lock().clone();
-                (Pass::Ask(Heir { token, insists, before }), None)
+                first.has_spoken.store(false, Ordering::Relaxed);
+                let heir = Heir {
+                    token: first.token.lock().clone(),
+                    insists,
+                    is_alone: self.waiters.len() == 1,
+                    before,
+                };
+                (Pass::Ask(heir), None)
             }
             Succession::None => (Pass::No, None),
         }
@@ -317,6 +359,7 @@ impl InLine<'_> {
         match lines.get_mut(&self.resource) {
             Some(line) if self.is_first(line) => {
                 line.speaking = true;
+                self.waiter.has_spoken.store(true, Ordering::Relaxed);
                 true
             }
             _ => false,
@@ -385,6 +428,8 @@ impl InLine<'_> {
         let line = lines.get_mut(&self.resource).filter(|line| self.is_first(line))?;
         let registration = line.vacated.take()?;
         *self.waiter.token.lock() = registration.hold().token.clone();
+        // The place is not that which an heir may have been said to give up.
+        self.waiter.has_spoken.store(true, Ordering::Relaxed);
         Some(registration)
     }
 

@@ -13,7 +13,7 @@ pub(crate) use self::{
     knocks::Knocks,
 };
 use self::{
-    gate::{HandedOn, InLine, Outcome, Standing},
+    gate::{HandedOn, InLine, Outcome, Place, Standing},
     registration::{Registration, Request},
 };
 use crate::{
@@ -312,11 +312,12 @@ impl<'a> Waiting<'a> {
     }
 
     /// Draws the consequences of another thread's having taken it out of the line.
-    fn taken_out(self, outcome: Outcome) -> Result<Acquisition, Error> {
+    fn taken_out(mut self, outcome: Outcome) -> Result<Acquisition, Error> {
         let HandedOn {
             lease,
             fencing_token,
             was_first,
+            place,
         } = match outcome {
             Outcome::HandedOn(handed_on) => handed_on,
             Outcome::Hopeless(failure) => return Err(failure.into()),
@@ -326,8 +327,11 @@ impl<'a> Waiting<'a> {
             && was_first
             && !lease.hold.resource.is_exclusive()
         {
-            if self.knocked {
-                self.registration.note_unanswered_knock();
+            match place {
+                _ if self.knocked => self.registration.have_looked_after(Ring::Knock),
+                Place::Kept => {}
+                Place::GivenUp => self.registration.note_withdrawn(),
+                Place::Doubtful => self.registration.have_looked_after(Ring::News),
             }
             line.bequeath(self.registration);
         }

@@ -111,9 +111,15 @@ impl Registration {
         mem::swap(self, &mut former);
     }
 
-    /// Makes it known that a knock was heard and nobody came yet: whoever takes it over will.
-    pub(super) fn note_unanswered_knock(&self) {
-        self.bell.ring(Ring::Knock);
+    /// Takes in that its place is gone.
+    pub(super) fn note_withdrawn(&mut self) {
+        self.number = None;
+        self.doubt.forget_leftover();
+    }
+
+    /// Has whoever takes it over ask at once, because of `ring`.
+    pub(super) fn have_looked_after(&self, ring: Ring) {
+        self.bell.ring(ring);
     }
 
     /// What the next attempt is to say. One in a `hurry`, since the key was left to it, does not look after others.

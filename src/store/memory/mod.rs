@@ -176,11 +176,13 @@ impl Store for MemoryStore {
         let now = self.clock.now();
         let resource = &ask.hold.resource;
         let (slot, inboxes) = state.own_slot(resource, now)?;
-        if let Err(busy) = slot.acquire(ask, clock_micros(), now) {
+        let outcome = slot.acquire(ask, clock_micros(), now);
+        // It may have left something: nobody else tells those who wait for permits that have ended by themselves, or were
+        // left to this one.
+        slot.serve(inboxes, now);
+        if let Err(busy) = outcome {
             return Ok(busy);
         }
-        // It may have left something: nobody else tells those who wait for permits that have ended by themselves.
-        slot.serve(inboxes, now);
         let fencing_token = state.next_fencing_tokens(resource, ask.fencing_tokens, now);
         Ok(Acquired::Granted { fencing_token })
     }
@@ -203,12 +205,16 @@ impl Store for MemoryStore {
         let mut state = self.state.lock();
         let now = self.clock.now();
         let Hold { resource, token } = spent.hold;
-        let (slot, _) = state.slot(resource, now);
+        let (slot, inboxes) = state.slot(resource, now);
         let others_first = !sequel.insists && slot.waited_for_by_others_than(sequel.heir, now);
         if slot.held_by(token).is_none() || others_first || slot.is_overdrawn() {
             return Ok(Turn::Left(state.release(spent.hold, now)));
         }
         slot.prolong(token, sequel.lease, now);
+        if sequel.heir_leaves {
+            slot.withdraw(sequel.heir);
+            slot.serve(inboxes, now);
+        }
         let fencing_token = state.next_fencing_tokens(resource, sequel.fencing_tokens, now);
         Ok(Turn::Kept { fencing_token })
     }

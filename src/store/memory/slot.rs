@@ -134,6 +134,8 @@ impl Slot {
         let room = i64::from(self.limit.effective) - i64::from(self.taken()) + i64::from(left_to_it);
         let missing = i64::from(resource.permits()) - room;
         if missing > 0 {
+            // What was left to it is too much since the limit was lowered. It is left to it anew when there is room.
+            self.grants.retain(|grant| grant.token != *token);
             return Err(self.room_in(missing as u32, now));
         }
         let head = if ask.fair && left_to_it == 0 {

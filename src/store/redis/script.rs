@@ -198,6 +198,7 @@ impl Scripts {
             .arg(sequel.fencing_tokens)
             .arg(sequel.heir.as_bytes())
             .arg(u8::from(sequel.insists))
+            .arg(u8::from(sequel.heir_leaves))
     }
 
     pub(super) fn withdrawing(&self, Hold { resource, token }: &Hold) -> Call<'_> {

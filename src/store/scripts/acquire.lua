@@ -26,9 +26,12 @@ if not first_token then
 end
 
 local line = ARGV[5] and queue_at(queue, waiters)
-local granted, changes_in = slot_take(token, lease, ARGV[5] == '1' and line, place)
+local granted, changes_in, freed = slot_take(token, lease, ARGV[5] == '1' and line, place)
 if not granted then
   local waits = ARGV[7] and line.enter(token, place, ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9]), 10)
+  if freed then
+    line.serve()
+  end
   return {changes_in, waits or place or 0}
 end
 if place then

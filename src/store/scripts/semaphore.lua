@@ -119,7 +119,8 @@ local function slot_drop(token)
 end
 
 -- Grants its permits to the token if they are that already, left to it, or free and nobody in the line is ahead. Without
--- a line nobody is. Otherwise returns false, and in how many ms that may change; -1 for never.
+-- a line nobody is. Otherwise returns false, in how many ms that may change, -1 for never, and whether what was left to it
+-- is free again.
 local function slot_take(token, ms, line, place)
   ms = tonumber(ms)
   if ends(token) then
@@ -131,7 +132,11 @@ local function slot_take(token, ms, line, place)
   if missing > 0 then
     local live = string.format('(%.0f', millis())
     local last = call('ZRANGE', key, live, '+inf', 'BYSCORE', 'LIMIT', missing - 1, 1, 'WITHSCORES')[2]
-    return false, last and last - millis() or -1
+    if claimed > 0 then
+      -- The limit was lowered meanwhile. Permits are left to it anew when there is room.
+      remove(claim_of(token), permits)
+    end
+    return false, last and last - millis() or -1, claimed > 0
   end
   local head = claimed == 0 and line and line.ahead_of(token, place or 0)
   if head then

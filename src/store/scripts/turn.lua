@@ -4,6 +4,7 @@
 -- ARGV  the slot's, then 1 token   2 fencing token of the grant   3 how long the mark stays, in ms
 --       4 lease in ms   5 how long the counter outlives the grant, in ms   6 how many fencing tokens
 --       7 token of the waiter that is to have it   8 1 to keep it although others wait, else 0
+--       9 1 if that one gives up its place, 0 if that is for somebody else
 -- Returns  {the first fencing token} if it was kept   1 if it was released
 --          0 if it is gone   -1 if something else stands there
 
@@ -27,4 +28,7 @@ if not first_token or slot_is_overdrawn() or others_first()
   return 1
 end
 slot_prolong(token, ARGV[4])
+if ARGV[9] == '1' and length(queue) > 0 then
+  queue_at(queue, waiters).withdraw(heir)
+end
 return {first_token}
