@@ -279,11 +279,10 @@ fn a_fencing_counter_that_is_none_is_a_conflict_before_anything_is_written() {
 
 #[test]
 fn a_limit_that_becomes_something_else_does_no_harm_to_those_who_hold_permits() {
-    let (corner, limit) = (Corner::new(), helper("limit"));
-    let semaphore = corner.semaphore(3).lease(SECOND * 3 / 2);
-    for meddle in ["HSET LIMIT field value", "SET LIMIT words"] {
-        corner.server.run(&format!("DEL {limit}"));
-        let guard = semaphore.acquire().unwrap();
+    let limit = helper("limit");
+    let go_on_with = |meddle: &str| {
+        let corner = Corner::new();
+        let guard = corner.semaphore(3).lease(SECOND * 3 / 2).acquire().unwrap();
         corner.server.run(&format!("DEL {limit}"));
         corner.server.run(&meddle.replace("LIMIT", &limit));
         let before = corner.dump(&limit);
@@ -293,7 +292,13 @@ fn a_limit_that_becomes_something_else_does_no_harm_to_those_who_hold_permits() 
         assert_eq!(corner.members(), [""; 0]);
         assert_eq!(corner.dump(&limit), before);
         assert_eq!(corner.server.ttl(&limit), None, "a foreign key was given a TTL");
-    }
+    };
+    thread::scope(|scope| {
+        for meddle in ["HSET LIMIT field value", "SET LIMIT words"] {
+            let go_on_with = &go_on_with;
+            scope.spawn(move || go_on_with(meddle));
+        }
+    });
 }
 
 #[test]

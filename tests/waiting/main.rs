@@ -143,6 +143,7 @@ fn main() -> ExitCode {
     trials! { THREE:
         permits::one_who_wants_three_is_woken_when_the_last_of_them_is_released
         permits::a_release_of_three_permits_wakes_three
+        permits::a_release_of_three_permits_serves_three_threads_of_one_client
         permits::the_permits_of_a_killed_holder_go_to_as_many_waiters
         permits::what_a_larger_limit_adds_wakes_as_many
         permits::one_who_wants_several_is_waited_for_by_those_who_keep_to_their_turns_only

@@ -71,6 +71,25 @@ pub fn a_release_of_three_permits_wakes_three(corner: &Corner) {
     assert_all_are_served(corner, &mut waiters);
 }
 
+pub fn a_release_of_three_permits_serves_three_threads_of_one_client(corner: &Corner) {
+    let guard = corner.terms().permits(3).acquire(&corner.client()).unwrap();
+    let (client, terms) = (corner.client(), corner.terms());
+    thread::scope(|scope| {
+        let waiting = [(); 3].map(|()| scope.spawn(|| terms.acquire(&client).unwrap()));
+        // Without places of their own nobody can see the others.
+        wait_until("them to wait", PROMPT, || {
+            corner.registered() == if corner.fair { 3 } else { 1 }
+        });
+        let released = Instant::now();
+        guard.release().unwrap();
+        let guards = waiting.map(|waiting| waiting.join().unwrap());
+        assert!(released.elapsed() <= PROMPT, "{:?}", released.elapsed());
+        assert_eq!(corner.holders().len(), 3);
+        guards.into_iter().for_each(|guard| guard.release().unwrap());
+    });
+    corner.wait_until_all_is_gone();
+}
+
 pub fn the_permits_of_a_killed_holder_go_to_as_many_waiters(corner: &Corner) {
     let (lease, mut holder) = (SECOND, corner.worker());
     let terms = corner.terms().permits(3).lease(lease);
