@@ -377,7 +377,8 @@ fn what_is_half_done_for_want_of_a_permission_has_a_ttl_even_if_nobody_can_undo_
     let fixture = Fixture::new();
     let (lock, semaphore) = (fixture.other().lock("x"), fixture.other().semaphore("x", 1));
     let _held = (lock.acquire().unwrap(), semaphore.acquire().unwrap());
-    let waits: [fn(&Client) -> Result<Guard, Error>; 2] = [
+    type Wait = fn(&Client) -> Result<Guard, Error>;
+    let waits: [Wait; 2] = [
         |client| client.lock("x").acquire_timeout(MINUTE),
         |client| client.semaphore("x", 1).acquire_timeout(MINUTE),
     ];

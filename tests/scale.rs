@@ -23,12 +23,21 @@ fn ten_thousand_leases_are_kept_by_one_thread() {
     let server = Server::start();
     let client = Client::open(server.url()).unwrap();
     let losses = Arc::new(AtomicU32::new(0));
-    let take = |name: usize| {
+    let take = |nth: usize| {
         let losses = losses.clone();
-        let lock = client.lock(format!("name-{name}")).lease(LEASE).on_lost(move |_| {
-            losses.fetch_add(1, Ordering::SeqCst);
-        });
-        lock.try_acquire().unwrap().expect("free")
+        let on_lost = move |_: &_| _ = losses.fetch_add(1, Ordering::SeqCst);
+        // Locks, and permits of large semaphores.
+        let taken = if nth.is_multiple_of(2) {
+            client
+                .lock(format!("name-{nth}"))
+                .lease(LEASE)
+                .on_lost(on_lost)
+                .try_acquire()
+        } else {
+            let semaphore = client.semaphore(format!("name-{}", nth % 5), 1_000).lease(LEASE);
+            semaphore.on_lost(on_lost).try_acquire()
+        };
+        taken.unwrap().expect("free")
     };
     let guards: Vec<Guard> = (0..LEASES).map(take).collect();
 
@@ -59,9 +68,11 @@ fn ten_thousand_leases_are_kept_by_one_thread() {
             (after.busy - before.busy).as_secs_f64() / held.as_secs_f64() * 100.0,
         );
     }
+    assert_eq!(client.semaphore("name-1", 1_000).available().unwrap(), 0);
     for guard in guards {
         guard.release().unwrap();
     }
+    assert_eq!(client.semaphore("name-1", 1_000).available().unwrap(), 1_000);
     assert_eq!(losses.load(Ordering::SeqCst), 0);
 }
 

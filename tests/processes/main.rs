@@ -1,4 +1,4 @@
-//! What happens to locks when something happens to the processes that hold them: killed, stopped, forked.
+//! What happens to locks and permits when something happens to the processes that hold them: killed, stopped, forked.
 //!
 //! This program is also the process that holds them: see `worker`.
 
@@ -9,7 +9,7 @@ mod worker;
 use std::{process::ExitCode, sync::Arc, thread, time::Instant};
 
 use libtest_mimic::{Arguments, Trial};
-use redlatch::{Client, Lock};
+use redlatch::{Client, Holder, Lock, Semaphore};
 use support::{SECOND, SLACK, Server, Worker, wait_until};
 
 fn main() -> ExitCode {
@@ -28,8 +28,11 @@ fn main() -> ExitCode {
     let trials = trials! {
         a_killed_holder_frees_the_lock_within_one_lease
         a_holder_stopped_beyond_its_lease_knows_at_once_that_it_lost_the_lock
+        killed_holders_of_permits_give_all_of_them_back_within_one_lease
+        a_holder_of_permits_stopped_beyond_its_lease_knows_at_once_that_it_lost_them
         processes_exclude_one_another_and_see_rising_tokens
         a_forked_child_cannot_touch_its_parents_lock
+        a_forked_child_cannot_touch_its_parents_permits
         a_forked_child_of_a_busy_parent_never_hangs
         a_fork_beside_a_thread_that_waits_hinders_neither_process
         a_clients_threads_end_with_its_last_handle
@@ -57,6 +60,10 @@ impl Corner {
 
     fn lock(&self) -> Lock {
         Client::open(self.server.url()).unwrap().lock(self.name)
+    }
+
+    fn semaphore(&self) -> Semaphore {
+        Client::open(self.server.url()).unwrap().semaphore(self.name, 3)
     }
 
     /// With a lease of a minute, of a client whose waiters look by themselves as seldom.
@@ -102,6 +109,47 @@ fn a_holder_stopped_beyond_its_lease_knows_at_once_that_it_lost_the_lock(corner:
     guard.release().unwrap();
 }
 
+fn killed_holders_of_permits_give_all_of_them_back_within_one_lease(corner: &Corner) {
+    let lease = SECOND * 2;
+    // One of them dies with two.
+    let mut workers = [corner.worker(), corner.worker()];
+    let tokens: Vec<u64> = (1..)
+        .zip(&mut workers)
+        .map(|(permits, worker)| worker::take_permits(worker, corner.name, permits, lease))
+        .collect();
+    // Long enough for a renewal.
+    thread::sleep(lease / 2);
+    assert!(corner.semaphore().try_acquire().unwrap().is_none());
+    let killed = Instant::now();
+    workers.iter().for_each(Worker::kill);
+    let guard = corner.semaphore().permits(3).acquire_timeout(lease * 10).unwrap();
+    assert!(killed.elapsed() <= lease + SLACK, "{:?}", killed.elapsed());
+    assert!(tokens.iter().all(|token| *token < guard.fencing_token()));
+    assert!(corner.semaphore().try_acquire().unwrap().is_none());
+}
+
+fn a_holder_of_permits_stopped_beyond_its_lease_knows_at_once_that_it_lost_them(corner: &Corner) {
+    let mut worker = corner.worker();
+    let fencing_token = worker::take_permits(&mut worker, corner.name, 2, SECOND * 2);
+    worker.stop();
+    let guard = corner.semaphore().permits(3).acquire_timeout(SECOND * 20).unwrap();
+    assert!(guard.fencing_token() > fencing_token);
+    // Asked for while it is stopped, so that it is the first thing that it does.
+    worker.send("is_held");
+    worker.resume();
+    assert_eq!(worker.receive(), "false");
+    assert_eq!(worker.ask("release"), "lost");
+    // What it had has not come back, nor gone from the other.
+    guard.check().unwrap();
+    let holders = corner.semaphore().holders().unwrap();
+    assert!(
+        holders.len() == 1 && holders[0].token == guard.token().as_bytes(),
+        "{holders:?}"
+    );
+    guard.release().unwrap();
+    assert_eq!(corner.semaphore().available().unwrap(), 3);
+}
+
 fn processes_exclude_one_another_and_see_rising_tokens(corner: &Corner) {
     let mut workers: Vec<Worker> = (0..4).map(|_| corner.worker()).collect();
     for worker in &mut workers {
@@ -139,6 +187,27 @@ fn a_forked_child_cannot_touch_its_parents_lock(corner: &Corner) {
     assert_eq!(worker.ask("is_held"), "true");
     assert_eq!(worker.ask("release"), "released");
     assert_eq!(corner.holder(), None);
+}
+
+fn a_forked_child_cannot_touch_its_parents_permits(corner: &Corner) {
+    let (lease, mut worker) = (SECOND * 3 / 2, corner.worker());
+    worker::take_permits(&mut worker, corner.name, 2, lease);
+    let before = corner.semaphore().holders().unwrap();
+    assert_eq!(worker.ask(format_args!("fork-with-permits {}", corner.name)), "child 0");
+    // The parent goes on as if nothing had been: its permits are held, and renewed.
+    // That it stays so is seen only by letting the time pass in which the lease would have ended.
+    thread::sleep(lease * 2);
+    let after = corner.semaphore().holders().unwrap();
+    let held = |holders: &[Holder]| {
+        holders
+            .iter()
+            .map(|holder| (holder.token.clone(), holder.permits))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(held(&after), held(&before));
+    assert_eq!(worker.ask("is_held"), "true");
+    assert_eq!(worker.ask("release"), "released");
+    assert_eq!(corner.semaphore().available().unwrap(), 3);
 }
 
 fn a_forked_child_of_a_busy_parent_never_hangs(corner: &Corner) {

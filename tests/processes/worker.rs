@@ -20,6 +20,12 @@ pub fn acquire(worker: &mut Worker, name: &str, lease: Duration) -> u64 {
     answer.parse().unwrap()
 }
 
+/// Has the worker take so many of the three permits of a semaphore; returns their fencing token.
+pub fn take_permits(worker: &mut Worker, name: &str, permits: u32, lease: Duration) -> u64 {
+    let answer = worker.ask(format_args!("permits {name} {permits} {}", lease.as_millis()));
+    answer.parse().unwrap()
+}
+
 /// Where `count` counts.
 pub fn counter(name: &str) -> String {
     format!("count:{name}")
@@ -45,6 +51,14 @@ pub fn run(url: &str) {
                 held = Some(guard);
                 fencing_token.to_string()
             }
+            ["permits", name, permits, lease] => {
+                let lease = Duration::from_millis(lease.parse().unwrap());
+                let semaphore = client.semaphore(name, 3).permits(permits.parse().unwrap());
+                let guard = semaphore.lease(lease).acquire().unwrap();
+                let fencing_token = guard.fencing_token();
+                held = Some(guard);
+                fencing_token.to_string()
+            }
             ["is_held"] => held.as_ref().is_some_and(Guard::is_held).to_string(),
             ["release"] => match held.take().unwrap().release() {
                 Ok(()) => "released".into(),
@@ -66,6 +80,13 @@ pub fn run(url: &str) {
                 format!("children {}", fork_busily(&client, url, name, times.parse().unwrap()))
             }
             ["fork-beside-waiter", name, fair] => fork_beside_waiter(url, name, fair.parse().unwrap()),
+            ["fork-with-permits", name] => {
+                let guard = client.semaphore(format!("{name}-dropped"), 3).acquire().unwrap();
+                format!(
+                    "child {}",
+                    in_child(|| permits_inert_in_child(&client, url, held.as_ref().unwrap(), guard, name))
+                )
+            }
             ["threads", name] => {
                 threads_end(url, name);
                 "ended".into()
@@ -154,6 +175,32 @@ fn inert_in_child(client: &Client, url: &str, shared: &Guard, owned: Guard, name
     forked.with_lock(|| ()).unwrap();
     let memory = Client::open("memory://fork").unwrap();
     memory.lock(name).with_lock(|| ()).unwrap();
+}
+
+/// What a child sees of its parent's permits, of which the parent has two of three.
+fn permits_inert_in_child(client: &Client, url: &str, shared: &Guard, owned: Guard, name: &str) {
+    for guard in [shared, &owned] {
+        assert!(!guard.is_held());
+        assert!(matches!(guard.check(), Err(Error::Forked)));
+        assert!(matches!(guard.extend(Duration::from_secs(60)), Err(Error::Forked)));
+    }
+    drop(owned);
+    let semaphore = client.semaphore(name, 3);
+    assert!(matches!(semaphore.acquire(), Err(Error::Forked)));
+    assert!(matches!(semaphore.try_acquire(), Err(Error::Forked)));
+    assert!(matches!(semaphore.available(), Err(Error::Forked)));
+    assert!(matches!(semaphore.set_limit(4), Err(Error::Forked)));
+    assert!(matches!(semaphore.force_release(), Err(Error::Forked)));
+    assert!(matches!(
+        semaphore.try_with_permit(|| unreachable!("in the child")),
+        Err::<Option<()>, _>(Error::Forked)
+    ));
+    drop(semaphore);
+
+    // A client of its own works, and finds the parent's permits taken.
+    let own = Client::open(url).unwrap().semaphore(name, 3);
+    assert!(own.clone().permits(2).try_acquire().unwrap().is_none());
+    own.try_acquire().unwrap().expect("free").release().unwrap();
 }
 
 /// Forks again and again while other threads are in the middle of everything; returns how many children ended well.

@@ -41,7 +41,7 @@ const COMPLAINTS: &str = "
 /// One of many uses of a semaphore, by one of several workers.
 fn use_somehow(client: &Client, worker: u32, round: u32) {
     let semaphore = client.semaphore(format!("name-{}", round % 2), 3).lease(SECOND);
-    let semaphore = semaphore.permits(1 + round % 3).fair(round % 5 == 0);
+    let semaphore = semaphore.permits(1 + round % 3).fair(round.is_multiple_of(5));
     let wait = Wait::at_most(SOON);
     match (round + worker) % 7 {
         // A crash, as far as the server can see.
@@ -194,9 +194,12 @@ fn there_are_no_more_than_a_thousand_marks() {
     assert_eq!(marks, redis::Value::Int(1_000));
 }
 
+/// Something to be done with a semaphore.
+type Attempt = fn(&Semaphore) -> Result<(), Error>;
+
 /// Asserts that nothing of redlatch works, because of what stands at `key`, and that it is left as it is.
 #[track_caller]
-fn assert_conflict(corner: &Corner, key: &str, attempts: &[fn(&Semaphore) -> Result<(), Error>]) {
+fn assert_conflict(corner: &Corner, key: &str, attempts: &[Attempt]) {
     let (before, keys) = (corner.dump(key), corner.keys());
     for (nth, attempt) in attempts.iter().enumerate() {
         match attempt(&corner.semaphore(3)) {
@@ -209,7 +212,7 @@ fn assert_conflict(corner: &Corner, key: &str, attempts: &[fn(&Semaphore) -> Res
     assert_eq!(corner.keys(), keys);
 }
 
-const ACQUIRES: [fn(&Semaphore) -> Result<(), Error>; 3] = [
+const ACQUIRES: [Attempt; 3] = [
     |semaphore| semaphore.try_acquire().map(drop),
     |semaphore| semaphore.acquire().map(drop),
     |semaphore| {
@@ -228,7 +231,7 @@ fn a_key_that_is_no_semaphore_is_a_conflict_and_stays_untouched() {
         let corner = Corner::new();
         corner.server.run(meddle);
         assert_conflict(&corner, KEY, &ACQUIRES);
-        let looks: [fn(&Semaphore) -> _; 4] = [
+        let looks: [Attempt; 4] = [
             |semaphore| semaphore.inspect().map(drop),
             |semaphore| semaphore.available().map(drop),
             |semaphore| semaphore.holders().map(drop),
@@ -276,11 +279,10 @@ fn a_fencing_counter_that_is_none_is_a_conflict_before_anything_is_written() {
 
 #[test]
 fn a_limit_that_becomes_something_else_does_no_harm_to_those_who_hold_permits() {
-    let (corner, limit) = (Corner::new(), helper("limit"));
-    let semaphore = corner.semaphore(3).lease(SECOND * 3 / 2);
-    for meddle in ["HSET LIMIT field value", "SET LIMIT words"] {
-        corner.server.run(&format!("DEL {limit}"));
-        let guard = semaphore.acquire().unwrap();
+    let limit = helper("limit");
+    let go_on_with = |meddle: &str| {
+        let corner = Corner::new();
+        let guard = corner.semaphore(3).lease(SECOND * 3 / 2).acquire().unwrap();
         corner.server.run(&format!("DEL {limit}"));
         corner.server.run(&meddle.replace("LIMIT", &limit));
         let before = corner.dump(&limit);
@@ -290,7 +292,13 @@ fn a_limit_that_becomes_something_else_does_no_harm_to_those_who_hold_permits() 
         assert_eq!(corner.members(), [""; 0]);
         assert_eq!(corner.dump(&limit), before);
         assert_eq!(corner.server.ttl(&limit), None, "a foreign key was given a TTL");
-    }
+    };
+    thread::scope(|scope| {
+        for meddle in ["HSET LIMIT field value", "SET LIMIT words"] {
+            let go_on_with = &go_on_with;
+            scope.spawn(move || go_on_with(meddle));
+        }
+    });
 }
 
 #[test]

@@ -193,18 +193,21 @@ fn a_release_that_stays_unanswered_is_unconfirmed_and_completed_in_the_backgroun
 
 #[test]
 fn one_lost_renewal_reply_costs_no_permit() {
-    for fault in LOSSES {
+    let lose_one = |fault| {
         let corner = corner();
         let guard = corner.behind(3).permits(2).lease(SECOND * 2).acquire().unwrap();
-        for _ in 0..3 {
-            let struck = corner.proxy.on(is_renew).apply(fault);
-            struck.wait_hit(SOON);
-            assert!(!guard.wait_lost(SECOND * 2 / 3), "{fault:?}");
-            assert_eq!(held(&corner), 2);
-        }
+        let struck = corner.proxy.on(is_renew).apply(fault);
+        struck.wait_hit(SOON);
+        assert!(!guard.wait_lost(SECOND * 2), "{fault:?}");
+        assert_eq!(held(&corner), 2);
         guard.release().unwrap();
         corner.assert_all_are_free(3);
-    }
+    };
+    thread::scope(|scope| {
+        for fault in LOSSES {
+            scope.spawn(move || lose_one(fault));
+        }
+    });
 }
 
 #[test]
@@ -220,28 +223,48 @@ fn a_renewal_that_runs_after_the_release_leaves_nothing() {
 }
 
 #[test]
+fn what_runs_after_its_permit_has_ended_brings_nothing_back_and_takes_nothing_away() {
+    type Request = fn(&[Vec<u8>]) -> bool;
+    let lates: [(Request, fn(Guard)); 2] = [
+        (is_renew, |guard| assert!(guard.wait_lost(SOON))),
+        (is_release, |guard| _ = guard.release()),
+    ];
+    for (request, end) in lates {
+        let corner = corner();
+        // Keeps the key, so that what has ended still stands there.
+        let _other = corner.semaphore(3).acquire().unwrap();
+        let guard = corner.behind(3).permits(2).lease(SECOND).acquire().unwrap();
+        let late = corner.proxy.on(request).every().apply(Fault::HoldRequest);
+        end(guard);
+        late.end();
+        wait_until("the permits to end", SOON, || held(&corner) == 1);
+        corner.proxy.release_held();
+        assert_eq!(held(&corner), 1);
+        let next = corner.semaphore(3).permits(2).try_acquire().unwrap().expect("free");
+        assert_eq!(held(&corner), 3);
+        next.check().unwrap();
+    }
+}
+
+#[test]
 fn nothing_is_renewed_once_it_was_released_in_whatever_order() {
     let corner = corner();
     let semaphore = corner.behind(3).lease(SECOND);
-    for order in [[0, 1, 2], [2, 0, 1], [1, 2, 0]] {
-        let mut guards = [(); 3].map(|()| Some(semaphore.acquire().unwrap()));
-        let tokens = guards
-            .each_ref()
-            .map(|guard| guard.as_ref().unwrap().token().as_bytes().to_vec());
-        for (nth, at) in order.into_iter().enumerate() {
-            guards[at].take().unwrap().release().unwrap();
-            let gone: Vec<_> = order[..=nth].iter().map(|&at| tokens[at].clone()).collect();
-            let of_one = move |args: &[Vec<u8>]| is_renew(args) && gone.iter().any(|token| args.contains(token));
-            let (in_vain, all) = (corner.proxy.on(of_one).watch(), corner.proxy.on(is_renew).watch());
-            // The others are still renewed, or there are none.
-            if nth < 2 {
-                all.wait_seen(2 - nth, SOON);
-            } else {
-                thread::sleep(SECOND);
-                assert_eq!(all.seen(), 0);
-            }
-            assert_eq!(in_vain.seen(), 0);
+    let [first, second, third] = [(); 3].map(|()| semaphore.acquire().unwrap());
+    let mut gone = Vec::new();
+    for (guard, left) in [(second, 2), (third, 1), (first, 0)] {
+        gone.push(guard.token().as_bytes().to_vec());
+        guard.release().unwrap();
+        let tokens = gone.clone();
+        let of_one = move |args: &[Vec<u8>]| is_renew(args) && tokens.iter().any(|token| args.contains(token));
+        let (in_vain, all) = (corner.proxy.on(of_one).watch(), corner.proxy.on(is_renew).watch());
+        // Those that are left are renewed.
+        all.wait_seen(left, SOON);
+        if left == 0 {
+            thread::sleep(SECOND);
+            assert_eq!(all.seen(), 0);
         }
+        assert_eq!(in_vain.seen(), 0);
     }
 }
 

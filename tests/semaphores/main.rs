@@ -4,6 +4,7 @@
 mod corner;
 mod keys;
 mod lost_replies;
+mod operators;
 mod server_events;
 #[path = "../support/mod.rs"]
 mod support;

@@ -12,16 +12,16 @@ use crate::{
 };
 
 fn wait_for_it(corner: &Corner, client: &Client, cancel: &CancelToken) -> Result<Guard, Error> {
-    let lock = corner.terms().lock(client);
-    lock.acquire_with(Wait::at_most(LIMIT).cancelled_by(cancel))
+    let target = corner.terms().target(client);
+    target.acquire_with(Wait::at_most(LIMIT).cancelled_by(cancel))
 }
 
-/// Asserts that anybody can have the lock soon, though the leases of those who were there before last a minute.
+/// Asserts that anybody can have it soon, though the leases of those who were there before last a minute.
 fn assert_free_soon(corner: &Corner, client: &Client) {
-    let lock = corner.terms().lock(client);
+    let target = corner.terms().target(client);
     let mut taken = None;
-    wait_until("the lock to be free", PROMPT, || {
-        taken = lock.try_acquire().unwrap();
+    wait_until("it to be free", PROMPT, || {
+        taken = target.try_acquire().unwrap();
         taken.is_some()
     });
     taken.unwrap().release().unwrap();

@@ -1,30 +1,35 @@
 //! What a test has to itself.
 
-use std::{thread, time::Duration};
+use std::{
+    thread,
+    time::{Duration, SystemTime},
+};
 
 use redlatch::{CancelToken, Client, ClientBuilder, Guard, Wait};
 
 use crate::{
     support::{Server, Worker, wait_until},
-    terms::{MINUTE, NAME, PROMPT, Terms},
+    terms::{Kind, MINUTE, NAME, PROMPT, Terms},
 };
 
-/// A server, and whether the test is about locks that are fair.
+/// A server, what the test is about, and whether that is fair.
 pub struct Corner {
     pub server: Server,
+    pub kind: Kind,
     pub fair: bool,
 }
 
 impl Corner {
-    pub fn new(fair: bool) -> Self {
+    pub fn new(kind: Kind, fair: bool) -> Self {
         Self {
             server: Server::start(),
+            kind,
             fair,
         }
     }
 
     pub fn terms(&self) -> Terms {
-        Terms::new(self.fair)
+        Terms::new(self.kind, self.fair)
     }
 
     pub fn builder(&self) -> ClientBuilder {
@@ -36,23 +41,23 @@ impl Corner {
         self.builder().build().unwrap()
     }
 
-    /// Takes the lock that the others are to wait for.
+    /// Takes what the others are to wait for.
     pub fn hold(&self) -> Guard {
         self.terms().acquire(&self.client()).unwrap()
     }
 
     /// Has `client` wait for another name until it can be called, as it can from then on.
     pub fn have_listen(&self, client: &Client) {
-        let (terms, cancel) = (Terms::new(false).named("another"), CancelToken::new());
+        let (terms, cancel) = (Terms::new(self.kind, false).named("another"), CancelToken::new());
         let taken = terms.acquire(&self.client()).unwrap();
         thread::scope(|scope| {
             let wait = Wait::at_most(terms.limit).cancelled_by(&cancel);
-            let lock = terms.lock(client);
-            let waiting = scope.spawn(move || lock.acquire_with(wait).map(drop));
+            let target = terms.target(client);
+            let waiting = scope.spawn(move || target.acquire_with(wait).map(drop));
             // Before that it is given no time to come for the lock, since it looks all the time.
             wait_until("the client to be given time", PROMPT, || {
                 let waiters: Vec<String> = redis::cmd("HVALS")
-                    .arg("{lock:another}:redlatch:waiters:lock:another")
+                    .arg(self.kind.helper_key("waiters", "another"))
                     .query(&mut self.server.connection())
                     .unwrap();
                 let claim = |waiter: &String| waiter.split(' ').nth(1).map(str::to_owned);
@@ -80,9 +85,26 @@ impl Corner {
         worker
     }
 
-    /// The token that stands at the lock's key.
+    /// Where the lock, or semaphore, stands.
+    pub fn key(&self) -> String {
+        self.kind.key(NAME)
+    }
+
+    /// The token that stands at its key, or one of those.
     pub fn holder(&self) -> Option<String> {
-        self.server.get("lock:x")
+        match self.kind {
+            Kind::Lock => self.server.get(&self.key()),
+            // The others are further permits of the same one.
+            Kind::Semaphore { .. } => self.holders().into_iter().find(|token| !token.ends_with(":2")),
+        }
+    }
+
+    /// What stands at the semaphore's key and has not ended: a permit each.
+    pub fn holders(&self) -> Vec<String> {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis() as u64;
+        let mut live = redis::cmd("ZRANGE");
+        live.arg(self.key()).arg(now).arg("+inf").arg("BYSCORE");
+        live.query(&mut self.server.connection()).unwrap()
     }
 
     /// Has somebody who is not of redlatch hold the lock for a minute, whoever held it.
@@ -90,11 +112,11 @@ impl Corner {
         self.server.run("SET lock:x another PX 60000");
     }
 
-    /// How many are registered as waiting for the lock, alive or not: with fair locks each thread, else one for each
+    /// How many are registered as waiting for it, alive or not: if it is fair each thread, else one for each
     /// client.
     pub fn registered(&self) -> usize {
         let count = redis::cmd("ZCARD")
-            .arg(queue_key(NAME))
+            .arg(self.kind.queue_key(NAME))
             .query(&mut self.server.connection());
         count.unwrap()
     }
@@ -116,11 +138,11 @@ impl Corner {
         [self.queues(), self.keys("*redlatch:waiters*")].concat()
     }
 
-    /// Waits until the lock is free and nobody is registered, for any name.
+    /// Waits until all is free and nobody is registered, for any name.
     #[track_caller]
     pub fn wait_until_all_is_gone(&self) {
         wait_until("the traces of all waits and holds to go", PROMPT, || {
-            self.traces_of_waiting().is_empty() && self.keys("lock:*").is_empty()
+            self.traces_of_waiting().is_empty() && self.keys(&self.kind.key("*")).is_empty()
         });
     }
 
@@ -144,9 +166,4 @@ impl Corner {
         let keys = redis::cmd("KEYS").arg(pattern).query(&mut self.server.connection());
         keys.unwrap()
     }
-}
-
-/// Where those are listed who wait for a lock, in the order in which they are to be served.
-pub fn queue_key(name: &str) -> String {
-    format!("{{lock:{name}}}:redlatch:queue:lock:{name}")
 }

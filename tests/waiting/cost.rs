@@ -11,7 +11,7 @@ use redlatch::{CancelToken, Wait};
 use crate::{
     corner::Corner,
     support::{SECOND, SetOnDrop, millis, wait_until},
-    terms::{LIMIT, NAME, PROMPT},
+    terms::{LIMIT, PROMPT},
     worker::hammer,
 };
 
@@ -79,7 +79,7 @@ pub fn nothing_is_left_once_nobody_waits(corner: &Corner) {
         let timed_out = scope.spawn(|| terms.clone().limit(SECOND).acquire(&client).map(drop));
         worker.send(format_args!("pass {}", terms.clone().limit(SECOND)));
         let wait = Wait::at_most(LIMIT).cancelled_by(&cancel);
-        let cancelled = scope.spawn(|| terms.lock(&client).acquire_with(wait).map(drop));
+        let cancelled = scope.spawn(|| terms.target(&client).acquire_with(wait).map(drop));
         wait_until("somebody to be registered", PROMPT, || corner.registered() > 0);
         assert!(!corner.traces_of_waiting().is_empty());
         assert!(worker.receive_within(PROMPT).starts_with("timeout"));
@@ -102,15 +102,14 @@ pub fn nothing_is_left_once_nobody_waits(corner: &Corner) {
         assert_eq!(worker.receive_within(PROMPT), "passed");
     }
     corner.wait_until_all_is_gone();
-    assert!(corner.server.ttl(&format!("lock:{NAME}")).is_none());
+    assert!(corner.holder().is_none());
 }
 
 pub fn nothing_is_published_while_nobody_waits(corner: &Corner) {
-    let lock = corner.terms().lock(&corner.client());
+    let target = corner.terms().target(&corner.client());
     for _ in 0..100 {
-        lock.acquire().unwrap().release().unwrap();
-        drop(lock.try_acquire().unwrap().unwrap());
-        lock.with_lock(|| ()).unwrap();
+        target.acquire_with(Wait::forever()).unwrap().release().unwrap();
+        drop(target.try_acquire().unwrap().unwrap());
     }
     assert_eq!(corner.server.command_calls("publish"), 0);
     assert_eq!(corner.subscribers(), 0);

@@ -67,7 +67,7 @@ pub fn the_lock_of_a_killed_holder_goes_to_a_waiter_when_the_lease_ends(corner: 
     assert!(!waiter.has_answered());
     holder.kill();
     let killed = Instant::now();
-    let left = corner.server.ttl("lock:x").expect("a lease");
+    let left = corner.server.ttl(&corner.key()).expect("a lease");
     assert_eq!(waiter.receive_within(PROMPT), "passed");
     // A TTL is told in whole milliseconds, perhaps rounded up.
     assert!(

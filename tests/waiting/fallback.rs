@@ -9,7 +9,7 @@ use std::{
 use redlatch::{CancelToken, Client, Error, Guard, Lock, Wait};
 
 use crate::{
-    corner::{Corner, queue_key},
+    corner::Corner,
     record::grants,
     support::{SECOND, SLACK, SetOnDrop, millis, wait_until},
     terms::{LIMIT, MINUTE, NAME, PROMPT, Terms},
@@ -101,7 +101,7 @@ pub fn a_wait_much_longer_than_a_sign_of_life_keeps_its_place(corner: &Corner) {
     }
     let mut waiting = || -> Vec<String> {
         let queue = redis::cmd("ZRANGE")
-            .arg(queue_key(NAME))
+            .arg(corner.kind.queue_key(NAME))
             .arg(0)
             .arg(-1)
             .query(&mut connection);
@@ -197,14 +197,14 @@ pub fn the_first_of_a_client_keeps_the_places_of_the_others(corner: &Corner) {
             let (terms, client, cancel) = (&terms, &client, &cancel);
             scope.spawn(move || {
                 let wait = Wait::at_most(LIMIT).cancelled_by(cancel);
-                terms.lock(client).acquire_with(wait).map(drop).unwrap_err()
+                terms.target(client).acquire_with(wait).map(drop).unwrap_err()
             });
             corner.wait_for_registered(nth);
         }
-        let (start, lock) = (Instant::now(), terms.lock(&client));
+        let (start, target) = (Instant::now(), terms.target(&client));
         while start.elapsed() < SECOND * 3 {
             // Those that live.
-            assert_eq!(lock.inspect().unwrap().waiters, 4, "after {:?}", start.elapsed());
+            assert_eq!(target.inspect().unwrap().waiters, 4, "after {:?}", start.elapsed());
             thread::sleep(millis(20));
         }
         cancel.cancel();

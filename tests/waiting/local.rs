@@ -7,13 +7,13 @@ use std::{
     time::Duration,
 };
 
-use redlatch::{Lock, LostReason};
+use redlatch::LostReason;
 
 use crate::{
     corner::Corner,
     record::{Grant, grants, turns_meanwhile, watch},
     support::{Proxy, SetOnDrop, lost, millis},
-    terms::{MINUTE, NAME, PROMPT, Terms},
+    terms::{MINUTE, NAME, PROMPT, Target, Terms},
     worker::hammer,
 };
 
@@ -71,7 +71,7 @@ pub fn another_process_gets_its_turn_after_the_hand_overs_that_are_allowed(corne
     const HANDOFFS: usize = 5;
     let (client, mut worker) = (corner.client(), corner.worker());
     let (terms, stopped) = (corner.terms().handoffs(HANDOFFS as u32), AtomicBool::new(false));
-    let samples = watch(&corner.server, NAME, || {
+    let samples = watch(corner, || {
         thread::scope(|scope| {
             let _stopped = SetOnDrop(&stopped);
             let url = corner.server.url();
@@ -94,7 +94,7 @@ pub fn another_process_gets_its_turn_after_the_hand_overs_that_are_allowed(corne
 }
 
 /// Whether a lease goes on from one thread to the next, who has begun to wait for it if `hold` is long enough.
-fn is_handed_over(first: &Lock, next: &Lock, hold: Duration) -> bool {
+fn is_handed_over(first: &Target, next: &Target, hold: Duration) -> bool {
     let guard = first.acquire_timeout(PROMPT).unwrap();
     thread::scope(|scope| {
         let next = scope.spawn(|| {
@@ -114,14 +114,15 @@ fn is_handed_over(first: &Lock, next: &Lock, hold: Duration) -> bool {
 pub fn a_lease_is_handed_over_to_the_same_settings_only(corner: &Corner) {
     let client = corner.client();
     let lock = corner.terms().handoffs(MANY).lock(&client);
-    let mut holds = (0..10).map(|power| millis(1 << power));
-    let hold = holds.find(|hold| is_handed_over(&lock, &lock.clone(), *hold));
-    let hold = hold.expect("a lease is handed over to whoever waits with the same settings");
     let others = [
         lock.clone().lease(MINUTE * 2),
         lock.clone().max_hold(MINUTE),
         client.timed_lock(NAME, MINUTE).handoffs(MANY),
     ];
+    let (lock, others) = (Target::Lock(lock), others.map(Target::Lock));
+    let mut holds = (0..10).map(|power| millis(1 << power));
+    let hold = holds.find(|hold| is_handed_over(&lock, &lock.clone(), *hold));
+    let hold = hold.expect("a lease is handed over to whoever waits with the same settings");
     for other in &others {
         for _ in 0..5 {
             assert!(!is_handed_over(&lock, other, hold * 2), "{lock:?} to {other:?}");
@@ -136,15 +137,15 @@ pub fn a_lease_is_handed_over_to_the_same_settings_only(corner: &Corner) {
 pub fn a_lost_lease_is_not_handed_on(corner: &Corner) {
     // A key that somebody deletes is seen to be gone by a look only.
     let client = corner.builder().poll_interval(millis(200)).build().unwrap();
-    let lock = corner.terms().handoffs(MANY).lock(&client);
+    let target = corner.terms().handoffs(MANY).target(&client);
     for round in 0..20 {
-        let guard = lock.acquire_timeout(PROMPT).unwrap();
+        let guard = target.acquire_timeout(PROMPT).unwrap();
         let fencing_token = guard.fencing_token();
         thread::scope(|scope| {
-            let next = scope.spawn(|| lock.acquire_timeout(PROMPT * 2).unwrap());
+            let next = scope.spawn(|| target.acquire_timeout(PROMPT * 2).unwrap());
             // What waits in this process only, nobody else can see. Some rounds are enough in which it does.
             thread::sleep(millis(round));
-            corner.server.run("DEL lock:x");
+            corner.server.run(&format!("DEL {}", corner.key()));
             let token = guard.token().to_owned();
             let loss = lost(guard.extend(MINUTE).unwrap_err());
             assert!(matches!(loss, LostReason::Deleted | LostReason::Taken), "{loss:?}");

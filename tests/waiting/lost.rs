@@ -166,7 +166,7 @@ fn give_up_while_registering(corner: &Corner, proxy: &Proxy, client: &Client) {
     let (held, cancel) = (proxy.on(is_registration).apply(Fault::HoldRequest), CancelToken::new());
     thread::scope(|scope| {
         let wait = Wait::at_most(LIMIT).cancelled_by(&cancel);
-        let waiting = scope.spawn(|| corner.terms().lock(client).acquire_with(wait).map(drop));
+        let waiting = scope.spawn(|| corner.terms().target(client).acquire_with(wait).map(drop));
         held.wait_hit(PROMPT);
         cancel.cancel();
         let error = waiting.join().unwrap().unwrap_err();
@@ -252,8 +252,8 @@ pub fn scripts_may_be_flushed_at_any_point_of_a_wait(corner: &Corner) {
     thread::scope(|scope| {
         let cancel = CancelToken::new();
         let wait = Wait::at_most(MINUTE).cancelled_by(&cancel);
-        let lock = terms.lock(&clients[1]);
-        let cancelled = scope.spawn(move || lock.acquire_with(wait));
+        let target = terms.target(&clients[1]);
+        let cancelled = scope.spawn(move || target.acquire_with(wait));
         corner.wait_for_registered(1);
         let waiting = scope.spawn(|| terms.acquire(&clients[0]));
         corner.wait_for_registered(2);
@@ -302,11 +302,11 @@ pub fn a_turn_that_finds_nobody_waiting_any_more_frees_the_lock(corner: &Corner)
         .command_timeout(SECOND * 20)
         .build()
         .unwrap();
-    let lock = client.lock("x");
-    let guard = lock.acquire().unwrap();
+    let target = corner.terms().target(&client);
+    let guard = target.acquire_with(Wait::forever()).unwrap();
     let late = proxy.on(is_turn).apply(Fault::DelayReply(millis(600)));
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| lock.acquire_timeout(millis(300)).map(drop));
+        let waiting = scope.spawn(|| target.acquire_timeout(millis(300)).map(drop));
         // The server is asked once the lease has been had for some time.
         assert!(!guard.wait_lost(millis(100)));
         guard.release().unwrap();
@@ -319,13 +319,13 @@ pub fn a_turn_that_finds_nobody_waiting_any_more_frees_the_lock(corner: &Corner)
 pub fn a_lock_is_handed_on_however_far_away_the_server_is(corner: &Corner) {
     let proxy = proxy(corner);
     let client = corner.builder().url(proxy.url()).build().unwrap();
-    let lock = client.lock("x");
-    let guard = lock.acquire().unwrap();
+    let target = corner.terms().target(&client);
+    let guard = target.acquire_with(Wait::forever()).unwrap();
     // Longer than a turn.
     let _far = proxy.on(is_turn).every().apply(Fault::DelayReply(millis(50)));
     let token = guard.token().to_owned();
     let next = thread::scope(|scope| {
-        let waiting = scope.spawn(|| lock.acquire_timeout(PROMPT).unwrap());
+        let waiting = scope.spawn(|| target.acquire_timeout(PROMPT).unwrap());
         assert!(!guard.wait_lost(millis(100)));
         guard.release().unwrap();
         waiting.join().unwrap()
@@ -341,14 +341,14 @@ pub fn a_cancelled_wait_leaves_the_others_of_its_client_alone(corner: &Corner) {
         .command_timeout(MINUTE)
         .build()
         .unwrap();
-    let lock = client.lock("x");
+    let target = corner.terms().target(&client);
     let stop = CancelToken::new();
     let _cut = proxy.on(is_acquire).apply(Fault::CutBefore);
     let silent = proxy.on(is_acquire).nth(2).apply(Fault::SwallowReply);
     thread::scope(|scope| {
-        let cancelled = scope.spawn(|| lock.acquire_with(Wait::forever().cancelled_by(&stop)).map(drop));
+        let cancelled = scope.spawn(|| target.acquire_with(Wait::forever().cancelled_by(&stop)).map(drop));
         silent.wait_hit(PROMPT);
-        let other = scope.spawn(|| lock.acquire_timeout(PROMPT).map(drop));
+        let other = scope.spawn(|| target.acquire_timeout(PROMPT).map(drop));
         stop.cancel();
         assert!(matches!(cancelled.join().unwrap(), Err(Error::Cancelled)));
         other.join().unwrap().unwrap();

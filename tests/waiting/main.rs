@@ -1,4 +1,4 @@
-//! Waiting for locks: that a release wakes those who wait, in which order they are served, and that nothing of a wait
+//! Waiting for locks and permits: that a release wakes those who wait, in which order they are served, and that nothing of a wait
 //! stays behind.
 //!
 //! In nearly all tests a waiter looks by itself only once a minute, and leases last as long. So whatever happens within
@@ -15,6 +15,7 @@ mod fallback;
 mod local;
 mod lost;
 mod order;
+mod permits;
 mod prompt;
 mod record;
 #[path = "../support/mod.rs"]
@@ -26,6 +27,10 @@ use std::process::ExitCode;
 
 use corner::Corner;
 use libtest_mimic::{Arguments, Trial};
+use terms::{
+    Kind::{self, Lock},
+    PAIR, THREE,
+};
 
 fn main() -> ExitCode {
     if let Some(url) = support::worker_url() {
@@ -34,22 +39,16 @@ fn main() -> ExitCode {
     }
     let mut trials = Vec::new();
     macro_rules! trials {
-        ($fair:literal: $($module:ident::$scenario:ident)*) => {
-            $(
-                let kind = if $fair { "fair" } else { "plain" };
-                let name = concat!(stringify!($module), "::", stringify!($scenario));
-                trials.push(Trial::test(format!("{name}::{kind}"), || {
-                    $module::$scenario(&Corner::new($fair));
-                    Ok(())
-                }));
-            )*
-        };
-        ($($module:ident::$scenario:ident)*) => {
-            trials!(false: $($module::$scenario)*);
-            trials!(true: $($module::$scenario)*);
+        ($kind:ident, $fair:literal: $($module:ident::$scenario:ident)*) => {$(
+            let name = concat!(stringify!($module), "::", stringify!($scenario));
+            trials.push(trial(name, $kind, $fair, $module::$scenario));
+        )*};
+        ($kind:ident: $($module:ident::$scenario:ident)*) => {
+            trials!($kind, false: $($module::$scenario)*);
+            trials!($kind, true: $($module::$scenario)*);
         };
     }
-    trials! {
+    trials! { Lock:
         prompt::a_release_at_any_point_of_a_wait_wakes_the_waiter
         prompt::a_release_at_any_point_of_a_wait_wakes_a_thread_of_another_client
         prompt::a_release_at_any_point_of_a_wait_wakes_a_thread_of_the_same_client
@@ -94,7 +93,7 @@ fn main() -> ExitCode {
         fallback::the_release_of_a_foreign_lock_is_noticed_within_a_poll_interval
         fallback::a_wait_much_longer_than_a_sign_of_life_keeps_its_place
     }
-    trials! { false:
+    trials! { Lock, false:
         crashes::two_stopped_waiters_do_not_hold_up_the_third
         lost::a_turn_that_finds_nobody_waiting_any_more_frees_the_lock
         lost::a_lock_is_handed_on_however_far_away_the_server_is
@@ -109,11 +108,61 @@ fn main() -> ExitCode {
         lost::a_lease_whose_turn_gets_no_reply_goes_to_somebody_who_waits
         local::a_lease_is_handed_over_to_the_same_settings_only
     }
-    trials! { true:
+    trials! { Lock, true:
         fallback::the_first_of_a_client_keeps_the_places_of_the_others
         order::a_long_line_keeps_its_places_however_fast_it_moves
         order::waiters_are_served_in_the_order_of_their_arrival
         order::no_grant_passes_an_older_place
     }
+    trials! { PAIR:
+        prompt::a_release_at_any_point_of_a_wait_wakes_a_thread_of_another_client
+        prompt::a_release_at_any_point_of_a_wait_wakes_a_thread_of_the_same_client
+        prompt::waiters_for_names_of_any_bytes_are_woken
+        crashes::a_stopped_waiter_is_passed_over_and_served_later
+        cancel::a_wait_that_is_cancelled_around_the_release_leaves_no_lease
+        lost::a_place_that_nobody_gives_up_is_passed_on_by_the_client_that_is_knocked_for_it
+        cost::nothing_is_published_while_nobody_waits
+    }
+    trials! { PAIR, false:
+        cost::nothing_is_left_once_nobody_waits
+        events::a_flush_during_a_wait_leaves_nobody_waiting
+        lost::a_waiter_whose_request_or_reply_is_lost_is_woken_all_the_same
+        order::a_guard_in_hand_means_that_its_token_stands_at_the_key
+        crashes::the_lock_of_a_killed_holder_goes_to_a_waiter_when_the_lease_ends
+        crashes::a_killed_head_of_the_queue_does_not_hold_up_the_next
+        crashes::ten_killed_waiters_do_not_hold_up_the_eleventh
+        order::a_thread_that_takes_it_again_and_again_passes_nobody_for_long
+        local::another_process_gets_its_turn_after_the_hand_overs_that_are_allowed
+        lost::a_lease_whose_turn_gets_no_reply_goes_to_somebody_who_waits
+        lost::a_turn_that_finds_nobody_waiting_any_more_frees_the_lock
+    }
+    trials! { PAIR, true:
+        order::waiters_are_served_in_the_order_of_their_arrival
+        order::no_grant_passes_an_older_place
+    }
+    trials! { THREE:
+        permits::one_who_wants_three_is_woken_when_the_last_of_them_is_released
+        permits::a_release_of_three_permits_wakes_three
+        permits::a_release_of_three_permits_serves_three_threads_of_one_client
+        permits::the_permits_of_a_killed_holder_go_to_as_many_waiters
+        permits::what_a_larger_limit_adds_wakes_as_many
+        permits::one_who_wants_several_is_waited_for_by_those_who_keep_to_their_turns_only
+        permits::threads_of_one_client_that_want_different_numbers_are_all_woken
+    }
+    trials! { THREE, false:
+        permits::a_permit_that_is_left_to_one_who_does_not_come_goes_to_the_next
+    }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+fn trial(name: &str, kind: Kind, fair: bool, scenario: fn(&Corner)) -> Trial {
+    let what = match kind {
+        Kind::Lock => "",
+        Kind::Semaphore { .. } => "permits::",
+    };
+    let order = if fair { "fair" } else { "plain" };
+    Trial::test(format!("{name}::{what}{order}"), move || {
+        scenario(&Corner::new(kind, fair));
+        Ok(())
+    })
 }

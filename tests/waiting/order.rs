@@ -48,7 +48,7 @@ pub fn sixteen_processes_that_start_at_once_all_get_their_turns(corner: &Corner)
 pub fn a_thread_that_takes_it_again_and_again_passes_nobody_for_long(corner: &Corner) {
     let (mut hot, terms) = (corner.worker(), corner.terms());
     let mut waiters: Vec<Worker> = (0..5).map(|_| corner.worker()).collect();
-    let samples = watch(&corner.server, NAME, || {
+    let samples = watch(corner, || {
         // It holds the lock nearly all the time, so whoever comes by chance finds it taken.
         let hot_terms = terms.clone().work(millis(3));
         hot.send(format_args!("hammer hot 1 {} {hot_terms}", usize::MAX));
@@ -96,7 +96,7 @@ pub fn waiters_are_served_in_the_order_of_their_arrival(corner: &Corner) {
 pub fn no_grant_passes_an_older_place(corner: &Corner) {
     let terms = corner.terms();
     let mut workers = [corner.worker(), corner.worker()];
-    let samples = watch(&corner.server, NAME, || {
+    let samples = watch(corner, || {
         for (nth, worker) in workers.iter_mut().enumerate() {
             worker.send(format_args!("hammer {nth} 8 {} {terms}", usize::MAX));
         }

@@ -11,7 +11,7 @@ use redlatch::{Client, Error};
 use crate::{
     corner::Corner,
     support::{SECOND, SLACK, Worker, millis, wait_until},
-    terms::{MINUTE, PROMPT},
+    terms::{Kind, MINUTE, PROMPT, Target},
 };
 
 /// How often a release is tried at another point of a wait, in steps that cover 3 ms.
@@ -140,7 +140,7 @@ pub fn two_thousand_names_are_waited_for_over_one_subscription(corner: &Corner) 
     let (mut worker, holder) = (corner.worker(), corner.client());
     let take = |nth| {
         let terms = corner.terms().named(format!("x-{nth}"));
-        terms.lock(&holder).try_acquire().unwrap().expect("free")
+        terms.target(&holder).try_acquire().unwrap().expect("free")
     };
     let guards: Vec<_> = (0..NAMES).map(take).collect();
     worker.send(format_args!("crowd {NAMES} {}", corner.terms().limit(MINUTE * 5 / 6)));
@@ -242,14 +242,18 @@ pub fn waiters_for_names_of_any_bytes_are_woken(corner: &Corner) {
         (b"% ", b"\xff\x00"),
     ] {
         let client = || corner.builder().prefix(prefix).build().unwrap();
-        let (holder, waiter) = (client(), client());
+        let target = |client: &Client| match corner.kind {
+            Kind::Lock => Target::Lock(client.lock(name).fair(corner.fair)),
+            Kind::Semaphore { limit, permits } => {
+                Target::Semaphore(client.semaphore(name, limit).permits(permits).fair(corner.fair))
+            }
+        };
+        let (holder, waiter) = (target(&client()), target(&client()));
         for _ in 0..2 {
-            let guard = holder.lock(name).acquire().unwrap();
+            let guard = holder.acquire_timeout(PROMPT).unwrap();
             thread::scope(|scope| {
-                let waiting = scope.spawn(|| waiter.lock(name).fair(corner.fair).acquire_timeout(PROMPT).map(drop));
-                wait_until("it to wait", PROMPT, || {
-                    holder.lock(name).inspect().unwrap().waiters == 1
-                });
+                let waiting = scope.spawn(|| waiter.acquire_timeout(PROMPT).map(drop));
+                wait_until("it to wait", PROMPT, || holder.inspect().unwrap().waiters == 1);
                 guard.release().unwrap();
                 waiting.join().unwrap().unwrap();
             });

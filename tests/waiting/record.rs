@@ -9,8 +9,9 @@ use std::{
 use redlatch::Guard;
 
 use crate::{
-    corner::queue_key,
+    corner::Corner,
     support::{Server, SetOnDrop, millis},
+    terms::{Kind, NAME},
 };
 
 /// The record of a name. A grant is noted while it lasts, so the grants stand in their order.
@@ -26,18 +27,22 @@ pub struct Grant {
 
 /// Notes a grant, which must not have been released yet. Whoever has a guard is the one whose token stands at the key.
 #[track_caller]
-pub fn note(connection: &mut redis::Connection, guard: &Guard, who: &str) {
+pub fn note(connection: &mut redis::Connection, kind: Kind, guard: &Guard, who: &str) {
     let name = String::from_utf8_lossy(guard.name());
     let grant = format!("{who} {} {}", guard.fencing_token(), guard.token());
-    let (holder, _): (Option<String>, usize) = redis::pipe()
-        .get(format!("lock:{name}"))
-        .rpush(record_key(&name), grant)
-        .query(connection)
-        .unwrap();
-    assert_eq!(
-        holder.as_deref(),
-        Some(guard.token()),
-        "the key while {who} has {guard:?}"
+    let (key, mut look) = (kind.key(&name), redis::pipe());
+    match kind {
+        Kind::Lock => look.get(key),
+        Kind::Semaphore { .. } => look.zrange(key, 0, -1),
+    };
+    let (held, _): (redis::Value, usize) = look.rpush(record_key(&name), grant).query(connection).unwrap();
+    let holders: Vec<String> = match held {
+        redis::Value::Array(_) => redis::from_redis_value(held).unwrap(),
+        held => vec![redis::from_redis_value(held).unwrap()],
+    };
+    assert!(
+        holders.iter().any(|holder| holder == guard.token()),
+        "{holders:?} at the key while {who} has {guard:?}"
     );
 }
 
@@ -70,17 +75,17 @@ pub struct Sample {
 }
 
 /// Runs `work` and looks at the server again and again meanwhile.
-pub fn watch(server: &Server, name: &str, work: impl FnOnce()) -> Vec<Sample> {
+pub fn watch(corner: &Corner, work: impl FnOnce()) -> Vec<Sample> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let _done = SetOnDrop(&done);
         let watcher = scope.spawn(|| {
-            let (mut connection, mut samples) = (server.connection(), Vec::new());
+            let (mut connection, mut samples) = (corner.server.connection(), Vec::new());
             while !done.load(Ordering::SeqCst) {
                 let mut look = redis::pipe();
                 look.atomic()
-                    .llen(record_key(name))
-                    .zrange_withscores(queue_key(name), 0, -1);
+                    .llen(record_key(NAME))
+                    .zrange_withscores(corner.kind.queue_key(NAME), 0, -1);
                 let (noted, waiting) = look.query(&mut connection).unwrap();
                 samples.push(Sample { noted, waiting });
                 // Or the server would do little else.

@@ -113,7 +113,7 @@ pub fn hammer(
                 let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
                 for _ in (0..turns).take_while(|_| !stopped.load(Ordering::SeqCst)) {
                     let guard = terms.acquire(client).unwrap();
-                    note(&mut connection, &guard, who);
+                    note(&mut connection, terms.kind, &guard, who);
                     if !terms.work.is_zero() {
                         thread::sleep(terms.work);
                     }
