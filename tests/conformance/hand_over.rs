@@ -7,9 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, Guard, Lock, LostReason};
+use redlatch::{Guard, LostReason};
 
 use crate::{
+    exclusive::{Client, Lock},
     store::{MINUTE, PROMPT, Store, sleepy},
     support::{SECOND, lost, millis},
 };

@@ -1,8 +1,10 @@
 //! The behaviour that every store shows alike: each scenario runs on the in-process store and on a real server.
 
 mod basics;
+mod exclusive;
 mod hand_over;
 mod leases;
+mod locks;
 mod operators;
 mod order;
 mod store;
@@ -11,92 +13,111 @@ mod support;
 mod waits;
 mod waking;
 
+use exclusive::Kind;
 use store::Store;
 
+macro_rules! tests {
+    ($store:ident of $kind:ident: $($topic:ident { $($scenario:ident)* })*) => {
+        $(mod $topic {
+            $(#[test] fn $scenario() { crate::$topic::$scenario(&crate::Store::$store(crate::Kind::$kind)) })*
+        })*
+    };
+}
+
 macro_rules! on_every_store {
-    ($($topic:ident { $($scenario:ident)* })*) => {
+    (both { $($both:tt)* } locks { $($locks:tt)* } semaphores { $($semaphores:tt)* }) => {
         mod redis {
-            $(mod $topic {
-                $(#[test] fn $scenario() { crate::$topic::$scenario(&crate::Store::redis()) })*
-            })*
+            mod lock { tests! { redis of Lock: $($both)* $($locks)* } }
+            mod semaphore { tests! { redis of Semaphore: $($both)* $($semaphores)* } }
         }
         mod memory {
-            $(mod $topic {
-                $(#[test] fn $scenario() { crate::$topic::$scenario(&crate::Store::memory()) })*
-            })*
+            mod lock { tests! { memory of Lock: $($both)* $($locks)* } }
+            mod semaphore { tests! { memory of Semaphore: $($both)* $($semaphores)* } }
         }
     };
 }
 
+// A semaphore of limit 1 behaves as a lock does: what is said of `both` is shown of both. Of `locks` only: what has no
+// counterpart in a semaphore. Of `semaphores` only: what takes more than one permit to show, or a limit.
 on_every_store! {
-    basics {
-        at_most_one_of_many_threads_and_clients_holds_the_lock
-        a_held_lock_is_refused_to_a_try_and_free_after_the_release
-        names_are_apart
-        any_bytes_are_a_name
-        what_cannot_work_is_refused_before_anything_is_sent
-        the_largest_durations_saturate
-        fencing_tokens_rise_with_every_grant
-        a_guard_may_be_used_and_dropped_on_any_thread
-        uses_of_one_lock_object_share_nothing
-        a_clone_with_another_lease_keeps_both_leases_right
-        closures_run_under_the_lock_and_return_their_value
-        a_closure_that_finds_the_lock_busy_does_not_run
-        a_panic_in_a_closure_releases_and_unwinds
-        a_closure_that_lost_the_lock_has_run_and_is_told_so
-        handles_may_go_in_any_order
-        the_last_handle_may_go_in_a_callback
+    both {
+        basics {
+            at_most_one_of_many_threads_and_clients_holds_the_lock
+            a_held_lock_is_refused_to_a_try_and_free_after_the_release
+            names_are_apart
+            any_bytes_are_a_name
+            what_cannot_work_is_refused_before_anything_is_sent
+            the_largest_durations_saturate
+            fencing_tokens_rise_with_every_grant
+            a_guard_may_be_used_and_dropped_on_any_thread
+            uses_of_one_lock_object_share_nothing
+            a_clone_with_another_lease_keeps_both_leases_right
+            closures_run_under_the_lock_and_return_their_value
+            a_closure_that_finds_the_lock_busy_does_not_run
+            a_panic_in_a_closure_releases_and_unwinds
+            a_closure_that_lost_the_lock_has_run_and_is_told_so
+            handles_may_go_in_any_order
+            the_last_handle_may_go_in_a_callback
+        }
+        leases {
+            leases_shorter_than_a_second_are_honoured
+            a_held_lock_is_renewed_and_its_waiters_go_on_waiting
+            a_crashed_holders_lock_is_free_within_one_lease
+            a_late_release_leaves_the_next_holder_alone
+            a_fixed_lease_is_not_renewed
+            an_extension_sets_the_lease_and_never_shortens_it
+            an_extension_outlives_the_renewals
+            a_lost_lease_cannot_be_extended
+            a_longest_hold_ends_a_renewed_lease
+            a_loss_is_told_by_guard_callback_and_release
+            waiting_for_a_loss_ends_with_the_limit
+            a_callback_that_blocks_or_panics_costs_no_other_lease
+        }
+        waits {
+            a_wait_ends_when_it_should
+            a_wait_outlasts_many_command_timeouts
+            a_wait_longer_than_the_lease_yields_a_whole_lease
+            a_waiter_gets_the_lock_after_its_release
+            a_cancelled_token_ends_the_waits_that_have_it_and_no_others
+            a_wait_that_is_cancelled_beforehand_asks_for_nothing
+        }
+        operators {
+            a_look_shows_who_holds_the_lock_and_for_how_long
+            a_forced_release_frees_the_lock_and_its_holder_is_told
+            no_lock_of_ours_is_found_by_an_audit
+        }
+        waking {
+            however_a_hold_ends_a_waiter_of_another_client_is_woken
+            waiters_of_several_clients_are_all_served
+            a_lease_that_ends_unreleased_wakes_the_waiter_when_it_ends
+            the_second_in_line_is_woken_though_the_first_has_just_given_up
+            a_waiter_that_gives_up_when_its_turn_has_come_leaves_it_to_the_next
+            those_behind_others_of_their_client_time_out_in_time
+            the_second_thread_of_a_client_goes_on_where_the_first_gave_up
+            a_thread_that_takes_it_again_and_again_passes_a_waiter_a_few_times_at_most
+        }
+        order {
+            fair_waiters_are_served_in_the_order_in_which_they_came_and_newcomers_after_them
+            a_newcomer_is_refused_while_somebody_waits_even_if_nobody_holds_it_yet
+            a_place_in_the_order_is_lost_with_the_wait
+            a_look_tells_how_many_wait
+        }
+        hand_over {
+            threads_of_one_client_hand_a_lease_on_and_fencing_tokens_rise
+            a_lease_is_handed_over_to_the_same_settings_only
+            a_lost_lease_is_not_handed_on
+            an_extended_lease_is_not_handed_on
+            the_longest_hold_is_counted_anew_from_each_hand_over
+            each_grant_has_its_own_callback_told_and_no_former_holders
+            fencing_tokens_rise_over_hand_overs_and_the_grants_of_two_clients
+        }
     }
-    leases {
-        leases_shorter_than_a_second_are_honoured
-        a_held_lock_is_renewed_and_its_waiters_go_on_waiting
-        a_crashed_holders_lock_is_free_within_one_lease
-        a_late_release_leaves_the_next_holder_alone
-        a_fixed_lease_is_not_renewed
-        an_extension_sets_the_lease_and_never_shortens_it
-        an_extension_outlives_the_renewals
-        a_lost_lease_cannot_be_extended
-        a_longest_hold_ends_a_renewed_lease
-        a_loss_is_told_by_guard_callback_and_release
-        waiting_for_a_loss_ends_with_the_limit
-        a_callback_that_blocks_or_panics_costs_no_other_lease
+    locks {
+        locks {
+            the_lock_prefix_sets_locks_apart
+            a_closure_may_see_its_guard
+        }
     }
-    waits {
-        a_wait_ends_when_it_should
-        a_wait_outlasts_many_command_timeouts
-        a_wait_longer_than_the_lease_yields_a_whole_lease
-        a_waiter_gets_the_lock_after_its_release
-        a_cancelled_token_ends_the_waits_that_have_it_and_no_others
-        a_wait_that_is_cancelled_beforehand_asks_for_nothing
-    }
-    operators {
-        a_look_shows_who_holds_the_lock_and_for_how_long
-        a_forced_release_frees_the_lock_and_its_holder_is_told
-        no_lock_of_ours_is_found_by_an_audit
-    }
-    waking {
-        however_a_hold_ends_a_waiter_of_another_client_is_woken
-        waiters_of_several_clients_are_all_served
-        a_lease_that_ends_unreleased_wakes_the_waiter_when_it_ends
-        the_second_in_line_is_woken_though_the_first_has_just_given_up
-        a_waiter_that_gives_up_when_its_turn_has_come_leaves_it_to_the_next
-        those_behind_others_of_their_client_time_out_in_time
-        the_second_thread_of_a_client_goes_on_where_the_first_gave_up
-        a_thread_that_takes_it_again_and_again_passes_a_waiter_a_few_times_at_most
-    }
-    order {
-        fair_waiters_are_served_in_the_order_in_which_they_came_and_newcomers_after_them
-        a_newcomer_is_refused_while_somebody_waits_even_if_nobody_holds_it_yet
-        a_place_in_the_order_is_lost_with_the_wait
-        a_look_tells_how_many_wait
-    }
-    hand_over {
-        threads_of_one_client_hand_a_lease_on_and_fencing_tokens_rise
-        a_lease_is_handed_over_to_the_same_settings_only
-        a_lost_lease_is_not_handed_on
-        an_extended_lease_is_not_handed_on
-        the_longest_hold_is_counted_anew_from_each_hand_over
-        each_grant_has_its_own_callback_told_and_no_former_holders
-        fencing_tokens_rise_over_hand_overs_and_the_grants_of_two_clients
+    semaphores {
     }
 }
