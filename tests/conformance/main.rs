@@ -1,12 +1,18 @@
 //! The behaviour that every store shows alike: each scenario runs on the in-process store and on a real server.
 
 mod basics;
+mod deletions;
 mod exclusive;
 mod hand_over;
+mod handed_permits;
+mod holders;
 mod leases;
+mod limits;
 mod locks;
 mod operators;
 mod order;
+mod permits;
+mod served;
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
@@ -25,10 +31,11 @@ macro_rules! tests {
 }
 
 macro_rules! on_every_store {
-    (both { $($both:tt)* } locks { $($locks:tt)* } semaphores { $($semaphores:tt)* }) => {
+    (both { $($both:tt)* } locks { $($locks:tt)* } semaphores { $($semaphores:tt)* }
+     semaphores with keys { $($with_keys:tt)* }) => {
         mod redis {
             mod lock { tests! { redis of Lock: $($both)* $($locks)* } }
-            mod semaphore { tests! { redis of Semaphore: $($both)* $($semaphores)* } }
+            mod semaphore { tests! { redis of Semaphore: $($both)* $($semaphores)* $($with_keys)* } }
         }
         mod memory {
             mod lock { tests! { memory of Lock: $($both)* $($locks)* } }
@@ -38,7 +45,8 @@ macro_rules! on_every_store {
 }
 
 // A semaphore of limit 1 behaves as a lock does: what is said of `both` is shown of both. Of `locks` only: what has no
-// counterpart in a semaphore. Of `semaphores` only: what takes more than one permit to show, or a limit.
+// counterpart in a semaphore. Of `semaphores` only: what takes more than one permit to show, or a limit. Of those `with
+// keys` only: what needs a store whose keys somebody else can delete.
 on_every_store! {
     both {
         basics {
@@ -119,5 +127,70 @@ on_every_store! {
         }
     }
     semaphores {
+        permits {
+            many_threads_and_clients_hold_as_many_permits_as_there_are_and_no_more
+            a_busy_semaphore_refuses_a_try_at_once
+            permits_are_taken_all_or_none
+            numbers_that_cannot_work_are_refused_before_anything_is_sent
+            the_largest_numbers_work
+            fencing_tokens_of_permits_rise_by_grant
+            guards_of_one_semaphore_may_go_in_any_order_on_any_thread
+            closures_hold_all_their_permits_and_nothing_afterwards
+            semaphores_and_locks_of_other_names_are_apart
+            a_look_shows_every_holder_and_what_is_left
+            whatever_is_held_or_reserved_is_never_more_than_there_is
+        }
+        served {
+            who_wants_several_is_woken_when_enough_were_released_one_by_one
+            several_releases_at_once_wake_as_many_waiters
+            several_permits_that_come_free_together_serve_several_waiters
+            those_behind_one_that_does_not_fit_are_served_unless_it_keeps_to_its_turn
+            one_that_does_not_fit_and_gives_up_lets_those_behind_it_go
+            fair_waiters_for_few_and_many_permits_are_served_as_they_came
+            a_fair_waiter_for_all_permits_does_not_starve_among_single_takers
+            threads_that_hand_permits_on_let_a_waiter_of_another_client_have_its_turn
+            waits_that_end_in_vain_leave_nothing_reserved
+            permits_whose_waiter_gives_up_when_its_turn_has_come_go_to_the_next
+            a_renewed_permit_is_waited_for_over_many_leases
+        }
+        handed_permits {
+            a_permit_is_handed_on_with_a_new_fencing_token_while_others_hold_theirs
+            several_permits_are_handed_on_as_one
+            permits_are_handed_on_to_those_who_want_as_many
+            those_who_release_at_once_hand_on_to_different_threads
+            fencing_tokens_differ_over_hand_overs_and_the_grants_of_two_clients
+        }
+        limits {
+            another_limit_is_told_at_once_with_both_and_nothing_is_granted
+            a_first_grant_declares_the_limit_and_a_look_does_not
+            a_limit_that_is_raised_wakes_one_waiter_for_each_new_permit
+            a_limit_that_is_raised_wakes_who_wants_several_once_there_are_enough
+            a_lowered_limit_throws_nobody_out_and_lets_nobody_in_until_enough_have_gone
+            a_limit_that_was_lowered_governs_over_hand_overs
+            a_limit_of_nothing_lets_nobody_in
+            more_permits_than_a_lowered_limit_has_are_waited_for
+            what_was_set_and_what_was_declared_outlive_the_holders
+        }
+        holders {
+            a_crashed_holders_permits_are_free_within_its_own_lease_whatever_those_of_others
+            all_permits_of_crashed_holders_come_back_within_their_leases
+            handles_with_other_settings_share_the_permits_and_keep_their_leases
+            an_extension_is_of_all_permits_of_one_holder_and_of_no_other
+            each_lease_is_renewed_or_ends_by_its_own_settings_and_only_its_own_callback_is_told
+            a_late_release_gives_back_nothing_of_others
+            a_forced_release_throws_out_all_and_each_is_told
+            a_forced_release_wakes_those_who_wait
+            permits_released_in_any_order_leave_no_lease_behind
+        }
+    }
+    semaphores with keys {
+        deletions {
+            deleted_holders_are_told_and_the_count_is_right_again
+            holders_of_what_was_flushed_are_told_and_the_count_is_right_again
+            late_releases_after_a_flush_leave_the_others_alone
+            waiters_of_what_was_flushed_are_served_at_their_next_look
+            a_waiter_is_told_when_others_have_declared_another_limit_meanwhile
+            the_limit_is_declared_anew_by_a_grant_after_a_flush
+        }
     }
 }

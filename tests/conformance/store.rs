@@ -82,6 +82,34 @@ impl Store {
         sleepy(&self.sleepy_client(), fair)
     }
 
+    /// The semaphore of a client of its own.
+    pub fn semaphore(&self, limit: u32) -> Semaphore {
+        self.client().semaphore("x", limit)
+    }
+
+    /// As [`sleepy_lock`](Self::sleepy_lock), of `limit` permits.
+    pub fn sleepy_semaphore(&self, limit: u32) -> Semaphore {
+        sleepy_permits(&self.sleepy_client(), limit)
+    }
+
+    /// Takes away all that stands at the server for this test, as a flush would. For stores that have keys.
+    pub fn wipe(&self) {
+        self.delete_keys(&format!("*{}*", self.prefix));
+    }
+
+    /// Takes away what stands for the holders of the semaphore that tests have, and nothing else.
+    pub fn delete_holders(&self) {
+        self.delete_keys(&format!("{}semaphore:x", self.prefix));
+    }
+
+    fn delete_keys(&self, pattern: &str) {
+        let server = self.server.as_ref().expect("a store that has keys");
+        let mut connection = server.connection();
+        let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg(pattern).query(&mut connection).unwrap();
+        assert!(!keys.is_empty(), "nothing stands at {pattern}");
+        redis::cmd("DEL").arg(keys).exec(&mut connection).unwrap();
+    }
+
     /// Waits until so many wait for what is `wanted`, as its `inspect` counts them.
     #[track_caller]
     pub fn wait_for_waiters(&self, wanted: &impl Acquire, count: usize) {
@@ -120,6 +148,21 @@ impl Acquire for Semaphore {
 /// The lock that tests about waiting need but one of, with a lease of a minute.
 pub fn sleepy(client: &Client, fair: bool) -> Lock {
     client.lock("x").lease(MINUTE).fair(fair)
+}
+
+/// The semaphore that tests about waiting need but one of, with a lease of a minute.
+pub fn sleepy_permits(client: &Client, limit: u32) -> Semaphore {
+    client.semaphore("x", limit).lease(MINUTE)
+}
+
+/// Shows that nothing is left of those who waited: so many are free, and nobody counts as waiting. Those whose wait has
+/// ended in vain, or with a hand-over, take their places back in the background.
+#[track_caller]
+pub fn assert_free(semaphore: &Semaphore, available: u32) {
+    wait_until("nothing to be left of waiters", PROMPT, || {
+        let seen = semaphore.inspect().unwrap();
+        seen.available() == available && seen.waiters == 0
+    });
 }
 
 /// Leaves what is `wanted` taken as a crash would: no release, and of a timed one no renewal.
