@@ -134,7 +134,7 @@ pub fn each_lease_is_renewed_or_ends_by_its_own_settings_and_only_its_own_callba
     let guards = [
         told(semaphore.clone().permits(2).timed(millis(400)), "timed"),
         told(semaphore.clone().permits(2).lease(SECOND).max_hold(max_hold), "to end"),
-        told(semaphore.clone().permits(2).lease(SECOND), "renewed"),
+        told(semaphore.clone().permits(2).lease(SECOND * 2), "renewed"),
     ]
     .map(|semaphore| semaphore.acquire().unwrap());
     assert_eq!(semaphore.available().unwrap(), 0);

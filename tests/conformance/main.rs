@@ -137,6 +137,7 @@ on_every_store! {
             guards_of_one_semaphore_may_go_in_any_order_on_any_thread
             closures_hold_all_their_permits_and_nothing_afterwards
             semaphores_and_locks_of_other_names_are_apart
+            what_is_a_lock_is_no_semaphore_and_the_other_way_round
             a_look_shows_every_holder_and_what_is_left
             whatever_is_held_or_reserved_is_never_more_than_there_is
         }
@@ -148,10 +149,11 @@ on_every_store! {
             one_that_does_not_fit_and_gives_up_lets_those_behind_it_go
             fair_waiters_for_few_and_many_permits_are_served_as_they_came
             a_fair_waiter_for_all_permits_does_not_starve_among_single_takers
+            a_fair_waiter_for_several_keeps_its_turn_for_longer_than_a_place_lasts
             threads_that_hand_permits_on_let_a_waiter_of_another_client_have_its_turn
             waits_that_end_in_vain_leave_nothing_reserved
             permits_whose_waiter_gives_up_when_its_turn_has_come_go_to_the_next
-            a_renewed_permit_is_waited_for_over_many_leases
+            a_renewed_permit_is_held_for_longer_than_its_lease
         }
         handed_permits {
             a_permit_is_handed_on_with_a_new_fencing_token_while_others_hold_theirs

@@ -279,6 +279,30 @@ pub fn semaphores_and_locks_of_other_names_are_apart(store: &Store) {
     }
 }
 
+pub fn what_is_a_lock_is_no_semaphore_and_the_other_way_round(store: &Store) {
+    fn assert_conflict<T: std::fmt::Debug>(outcome: Result<T, Error>) {
+        assert!(matches!(outcome, Err(Error::KeyConflict { .. })), "{outcome:?}");
+    }
+    // Its locks and its semaphores stand at the same keys.
+    let client = store.client_with(|builder| builder.lock_prefix("semaphore:")).client;
+    let (lock, semaphore) = (client.lock("x"), client.semaphore("x", 3));
+    let guard = lock.acquire().unwrap();
+    assert_conflict(semaphore.try_acquire());
+    assert_conflict(semaphore.acquire_timeout(PROMPT));
+    assert_conflict(semaphore.inspect());
+    assert_conflict(semaphore.force_release());
+    guard.extend(MINUTE).unwrap();
+    guard.release().unwrap();
+
+    let guard = semaphore.acquire().unwrap();
+    assert_conflict(lock.acquire_timeout(PROMPT));
+    assert_conflict(lock.inspect());
+    assert_conflict(lock.force_release());
+    guard.extend(MINUTE).unwrap();
+    guard.release().unwrap();
+    assert_eq!(semaphore.available().unwrap(), 3);
+}
+
 pub fn a_look_shows_every_holder_and_what_is_left(store: &Store) {
     let semaphore = store.sleepy_semaphore(5);
     let free = semaphore.inspect().unwrap();
@@ -360,7 +384,7 @@ pub fn whatever_is_held_or_reserved_is_never_more_than_there_is(store: &Store) {
         });
     });
     let seen = reserved.expect("somebody has ended early");
-    let said = format!("; {} reserved for waiters; ", seen.reserved);
+    let said = format!("{} reserved for waiters; ", seen.reserved);
     assert!(!seen.is_free() && seen.to_string().contains(&said), "{seen}");
     assert_free(&watcher, LIMIT);
 }

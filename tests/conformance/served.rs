@@ -280,6 +280,29 @@ pub fn a_fair_waiter_for_all_permits_does_not_starve_among_single_takers(store: 
     });
 }
 
+pub fn a_fair_waiter_for_several_keeps_its_turn_for_longer_than_a_place_lasts(store: &Store) {
+    let client = store.client_with(|builder| builder.poll_interval(millis(60)));
+    let held = store.sleepy_semaphore(2).acquire().unwrap();
+    thread::scope(|scope| {
+        let waiter = Waiter::start(scope, &sleepy_permits(&client, 2).permits(2).fair(true));
+        let newcomers = [
+            store.sleepy_semaphore(2).fair(true),
+            sleepy_permits(&client, 2).fair(true),
+        ];
+        store.wait_for_waiters(&newcomers[0], 1);
+        // Several times as long as it lasts without a sign of life.
+        let start = Instant::now();
+        while start.elapsed() < SECOND {
+            for newcomer in &newcomers {
+                assert!(newcomer.try_acquire().unwrap().is_none());
+            }
+            assert_eq!(newcomers[0].available().unwrap(), 1);
+        }
+        held.release().unwrap();
+        waiter.served().release().unwrap();
+    });
+}
+
 pub fn threads_that_hand_permits_on_let_a_waiter_of_another_client_have_its_turn(store: &Store) {
     const ROUNDS: usize = 12;
     const LIMIT: u32 = 2;
@@ -396,11 +419,11 @@ pub fn permits_whose_waiter_gives_up_when_its_turn_has_come_go_to_the_next(store
     }
 }
 
-pub fn a_renewed_permit_is_waited_for_over_many_leases(store: &Store) {
-    let lease = SECOND;
+pub fn a_renewed_permit_is_held_for_longer_than_its_lease(store: &Store) {
+    let lease = SECOND * 3 / 2;
     let semaphore = store.semaphore(3).lease(lease);
     let guards = [1, 2].map(|permits| semaphore.clone().permits(permits).acquire().unwrap());
-    let waited = store.sleepy_semaphore(3).acquire_timeout(lease * 3);
+    let waited = store.sleepy_semaphore(3).acquire_timeout(lease * 2);
     assert!(matches!(waited, Err(Error::Timeout { .. })), "{waited:?}");
     let [one, two] = guards;
     one.check().unwrap();
