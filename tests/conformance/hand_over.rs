@@ -157,10 +157,11 @@ pub fn a_lost_lease_is_not_handed_on(store: &Store) {
             }
         });
         assert!(start.elapsed() <= hold + PROMPT, "{:?}", start.elapsed());
-        if knows {
+        if knows || matches!(lock, Lock::Semaphore(_)) {
             assert!(!passed.is_handed_over());
         } else {
-            // Nobody can know here: what was handed over is found to be lost in its turn.
+            // Nobody can know here, since the server is not asked as it is for permits: what was handed over is found
+            // to be lost in its turn.
             passed.is_handed_over();
         }
         drop(passed);

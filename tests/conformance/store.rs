@@ -6,7 +6,7 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     thread::{Scope, ScopedJoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use redlatch::{CancelToken, ClientBuilder, Error, Guard, Inspection, Semaphore, Wait};
@@ -175,7 +175,8 @@ pub fn crash(wanted: &impl Acquire) -> u64 {
 
 /// A thread that waits for a lock or permits, and may be told not to. It does not wait for ever: a test that fails ends.
 pub struct Waiter<'scope> {
-    thread: ScopedJoinHandle<'scope, Result<Guard, Error>>,
+    thread: ScopedJoinHandle<'scope, (Result<Guard, Error>, Duration)>,
+    limit: Duration,
     cancel: CancelToken,
 }
 
@@ -189,7 +190,11 @@ impl<'scope> Waiter<'scope> {
         let (wanted, cancel) = (wanted.clone(), CancelToken::new());
         let wait = Wait::at_most(limit).cancelled_by(&cancel);
         Self {
-            thread: scope.spawn(move || wanted.acquire_with(wait)),
+            thread: scope.spawn(move || {
+                let start = Instant::now();
+                (wanted.acquire_with(wait), start.elapsed())
+            }),
+            limit,
             cancel,
         }
     }
@@ -203,11 +208,15 @@ impl<'scope> Waiter<'scope> {
     }
 
     pub fn outcome(self) -> Result<Guard, Error> {
-        self.thread.join().unwrap()
+        self.thread.join().unwrap().0
     }
 
+    /// Its guard, which it got because it was woken: not by the last look that ends each wait.
     #[track_caller]
     pub fn served(self) -> Guard {
-        self.outcome().unwrap()
+        let (outcome, waited) = self.thread.join().unwrap();
+        let guard = outcome.unwrap();
+        assert!(waited < self.limit - SECOND, "it was not woken: {waited:?}");
+        guard
     }
 }
