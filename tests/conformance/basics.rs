@@ -9,9 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, Error, Guard, Lock, LostReason, Wait};
+use redlatch::{Error, Guard, LostReason, Wait};
 
 use crate::{
+    exclusive::Lock,
     store::Store,
     support::{SECOND, lost, millis},
 };
@@ -56,16 +57,8 @@ pub fn names_are_apart(store: &Store) {
     let client = store.client();
     let _a = client.lock("a").try_acquire().unwrap().expect("free");
     let _b = client.lock("b").try_acquire().unwrap().expect("another name");
-    let elsewhere = store.builder().prefix(format!("{}elsewhere:", store.prefix));
-    let _c = elsewhere
-        .build()
-        .unwrap()
-        .lock("a")
-        .try_acquire()
-        .unwrap()
-        .expect("another prefix");
-    let replaced = store.builder().lock_prefix("mutex/").build().unwrap();
-    let _d = replaced.lock("a").try_acquire().unwrap().expect("another lock prefix");
+    let elsewhere = store.client_with(|builder| builder.prefix(format!("{}elsewhere:", store.prefix)));
+    let _c = elsewhere.lock("a").try_acquire().unwrap().expect("another prefix");
 }
 
 pub fn any_bytes_are_a_name(store: &Store) {
@@ -176,8 +169,9 @@ pub fn fencing_tokens_rise_with_every_grant(store: &Store) {
 pub fn a_guard_may_be_used_and_dropped_on_any_thread(store: &Store) {
     fn assert_free_to_move<T: Send + Sync + 'static>() {}
     assert_free_to_move::<Guard>();
-    assert_free_to_move::<Lock>();
-    assert_free_to_move::<Client>();
+    assert_free_to_move::<redlatch::Lock>();
+    assert_free_to_move::<redlatch::Semaphore>();
+    assert_free_to_move::<redlatch::Client>();
 
     let lock = store.client().lock("x");
     let guard = lock.acquire().unwrap();
@@ -227,8 +221,6 @@ pub fn closures_run_under_the_lock_and_return_their_value(store: &Store) {
     assert!(lock.with_lock(busy).unwrap());
     assert_eq!(lock.try_with_lock(busy).unwrap(), Some(true));
     assert!(lock.with_lock_wait(Wait::at_most(SECOND), busy).unwrap());
-    let fencing_token = lock.with_guard(|guard| guard.fencing_token()).unwrap();
-    assert!(fencing_token > 0);
     assert!(!busy());
 }
 
@@ -252,10 +244,12 @@ pub fn a_panic_in_a_closure_releases_and_unwinds(store: &Store) {
 }
 
 pub fn a_closure_that_lost_the_lock_has_run_and_is_told_so(store: &Store) {
+    let (sender, losses) = mpsc::channel();
     let lock = store.client().timed_lock("x", millis(200));
+    let lock = lock.on_lost(move |lost| sender.send(lost.reason).unwrap());
     let mut ran = false;
-    let outcome = lock.with_guard(|guard| {
-        assert!(guard.wait_lost(SECOND * 5));
+    let outcome = lock.with_lock(|| {
+        assert_eq!(losses.recv_timeout(SECOND * 10), Ok(LostReason::Expired));
         ran = true;
     });
     assert_eq!(lost(outcome.unwrap_err()), LostReason::Expired);

@@ -6,12 +6,15 @@ use std::{
         atomic::{AtomicU32, Ordering},
     },
     thread::{Scope, ScopedJoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use redlatch::{CancelToken, Client, ClientBuilder, Error, Guard, Lock, Wait};
+use redlatch::{CancelToken, ClientBuilder, Error, Guard, Inspection, Semaphore, Wait};
 
-use crate::support::{self, SECOND, Server, wait_until};
+use crate::{
+    exclusive::{Client, Kind, Lock},
+    support::{self, SECOND, Server, wait_until},
+};
 
 /// How often waiters look by themselves, and how long leases last, where a test is about being woken.
 pub const MINUTE: Duration = SECOND.saturating_mul(60);
@@ -27,41 +30,51 @@ const LIMIT: Duration = SECOND.saturating_mul(30);
 pub struct Store {
     url: String,
     pub prefix: String,
-    _server: Option<Arc<Server>>,
+    /// What its locks are.
+    kind: Kind,
+    server: Option<Arc<Server>>,
 }
 
 impl Store {
-    fn new(url: String, server: Option<Arc<Server>>) -> Self {
+    fn new(url: String, kind: Kind, server: Option<Arc<Server>>) -> Self {
         static TESTS: AtomicU32 = AtomicU32::new(0);
         Self {
             url,
             prefix: format!("test-{}:", TESTS.fetch_add(1, Ordering::Relaxed)),
-            _server: server,
+            kind,
+            server,
         }
     }
 
-    pub fn redis() -> Self {
+    pub fn redis(kind: Kind) -> Self {
         let server = support::shared();
-        Self::new(server.url(), Some(server))
+        Self::new(server.url(), kind, Some(server))
     }
 
-    pub fn memory() -> Self {
-        Self::new("memory://conformance".into(), None)
+    pub fn memory(kind: Kind) -> Self {
+        Self::new("memory://conformance".into(), kind, None)
     }
 
     pub fn builder(&self) -> ClientBuilder {
-        Client::builder().url(&self.url).prefix(&self.prefix)
+        redlatch::Client::builder().url(&self.url).prefix(&self.prefix)
     }
 
     /// A client as another process would have it.
     pub fn client(&self) -> Client {
-        self.builder().build().unwrap()
+        self.client_with(|builder| builder)
+    }
+
+    pub fn client_with(&self, settings: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Client {
+        Client {
+            client: settings(self.builder()).build().unwrap(),
+            kind: self.kind,
+        }
     }
 
     /// A client whose waiters look by themselves once a minute only: whatever happens to them within seconds happens
     /// because they were woken.
     pub fn sleepy_client(&self) -> Client {
-        self.builder().poll_interval(MINUTE).build().unwrap()
+        self.client_with(|builder| builder.poll_interval(MINUTE))
     }
 
     /// The lock of a sleepy client of its own, with a lease that ends no sooner than that client looks.
@@ -69,12 +82,66 @@ impl Store {
         sleepy(&self.sleepy_client(), fair)
     }
 
-    /// Waits until so many wait for `lock`, as its `inspect` counts them.
+    /// The semaphore of a client of its own.
+    pub fn semaphore(&self, limit: u32) -> Semaphore {
+        self.client().semaphore("x", limit)
+    }
+
+    /// As [`sleepy_lock`](Self::sleepy_lock), of `limit` permits.
+    pub fn sleepy_semaphore(&self, limit: u32) -> Semaphore {
+        sleepy_permits(&self.sleepy_client(), limit)
+    }
+
+    /// Takes away all that stands at the server for this test, as a flush would. For stores that have keys.
+    pub fn wipe(&self) {
+        self.delete_keys(&format!("*{}*", self.prefix));
+    }
+
+    /// Takes away what stands for the holders of the semaphore that tests have, and nothing else.
+    pub fn delete_holders(&self) {
+        self.delete_keys(&format!("{}semaphore:x", self.prefix));
+    }
+
+    fn delete_keys(&self, pattern: &str) {
+        let server = self.server.as_ref().expect("a store that has keys");
+        let mut connection = server.connection();
+        let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg(pattern).query(&mut connection).unwrap();
+        assert!(!keys.is_empty(), "nothing stands at {pattern}");
+        redis::cmd("DEL").arg(keys).exec(&mut connection).unwrap();
+    }
+
+    /// Waits until so many wait for what is `wanted`, as its `inspect` counts them.
     #[track_caller]
-    pub fn wait_for_waiters(&self, lock: &Lock, count: usize) {
+    pub fn wait_for_waiters(&self, wanted: &impl Acquire, count: usize) {
         wait_until(&format!("{count} waiters"), PROMPT, || {
-            lock.inspect().unwrap().waiters == count
+            wanted.inspect().unwrap().waiters == count
         });
+    }
+}
+
+/// What somebody may wait for.
+pub trait Acquire: Clone + Send + 'static {
+    fn acquire_with(&self, wait: Wait) -> Result<Guard, Error>;
+    fn inspect(&self) -> Result<Inspection, Error>;
+}
+
+impl Acquire for Lock {
+    fn acquire_with(&self, wait: Wait) -> Result<Guard, Error> {
+        self.acquire_with(wait)
+    }
+
+    fn inspect(&self) -> Result<Inspection, Error> {
+        self.inspect()
+    }
+}
+
+impl Acquire for Semaphore {
+    fn acquire_with(&self, wait: Wait) -> Result<Guard, Error> {
+        self.acquire_with(wait)
+    }
+
+    fn inspect(&self) -> Result<Inspection, Error> {
+        self.inspect()
     }
 }
 
@@ -83,31 +150,51 @@ pub fn sleepy(client: &Client, fair: bool) -> Lock {
     client.lock("x").lease(MINUTE).fair(fair)
 }
 
-/// Leaves the lock taken as a crash would: no release, no renewal.
-pub fn crash(lock: &Lock) -> u64 {
-    let guard = lock.acquire().unwrap();
+/// The semaphore that tests about waiting need but one of, with a lease of a minute.
+pub fn sleepy_permits(client: &Client, limit: u32) -> Semaphore {
+    client.semaphore("x", limit).lease(MINUTE)
+}
+
+/// Shows that nothing is left of those who waited: so many are free, and nobody counts as waiting. Those whose wait has
+/// ended in vain, or with a hand-over, take their places back in the background.
+#[track_caller]
+pub fn assert_free(semaphore: &Semaphore, available: u32) {
+    wait_until("nothing to be left of waiters", PROMPT, || {
+        let seen = semaphore.inspect().unwrap();
+        seen.available() == available && seen.waiters == 0
+    });
+}
+
+/// Leaves what is `wanted` taken as a crash would: no release, and of a timed one no renewal.
+pub fn crash(wanted: &impl Acquire) -> u64 {
+    let guard = wanted.acquire_with(Wait::forever()).unwrap();
     let fencing_token = guard.fencing_token();
     std::mem::forget(guard);
     fencing_token
 }
 
-/// A thread that waits for a lock, and may be told not to. It does not wait for ever: a test that fails ends.
+/// A thread that waits for a lock or permits, and may be told not to. It does not wait for ever: a test that fails ends.
 pub struct Waiter<'scope> {
-    thread: ScopedJoinHandle<'scope, Result<Guard, Error>>,
+    thread: ScopedJoinHandle<'scope, (Result<Guard, Error>, Duration)>,
+    limit: Duration,
     cancel: CancelToken,
 }
 
 impl<'scope> Waiter<'scope> {
-    pub fn start(scope: &'scope Scope<'scope, '_>, lock: &Lock) -> Self {
-        Self::start_for(scope, lock, LIMIT)
+    pub fn start(scope: &'scope Scope<'scope, '_>, wanted: &impl Acquire) -> Self {
+        Self::start_for(scope, wanted, LIMIT)
     }
 
     /// One that waits for `limit` at most.
-    pub fn start_for(scope: &'scope Scope<'scope, '_>, lock: &Lock, limit: Duration) -> Self {
-        let (lock, cancel) = (lock.clone(), CancelToken::new());
+    pub fn start_for(scope: &'scope Scope<'scope, '_>, wanted: &impl Acquire, limit: Duration) -> Self {
+        let (wanted, cancel) = (wanted.clone(), CancelToken::new());
         let wait = Wait::at_most(limit).cancelled_by(&cancel);
         Self {
-            thread: scope.spawn(move || lock.acquire_with(wait)),
+            thread: scope.spawn(move || {
+                let start = Instant::now();
+                (wanted.acquire_with(wait), start.elapsed())
+            }),
+            limit,
             cancel,
         }
     }
@@ -121,11 +208,15 @@ impl<'scope> Waiter<'scope> {
     }
 
     pub fn outcome(self) -> Result<Guard, Error> {
-        self.thread.join().unwrap()
+        self.thread.join().unwrap().0
     }
 
+    /// Its guard, which it got because it was woken: not by the last look that ends each wait.
     #[track_caller]
     pub fn served(self) -> Guard {
-        self.outcome().unwrap()
+        let (outcome, waited) = self.thread.join().unwrap();
+        let guard = outcome.unwrap();
+        assert!(waited < self.limit - SECOND, "it was not woken: {waited:?}");
+        guard
     }
 }

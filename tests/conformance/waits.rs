@@ -44,7 +44,7 @@ pub fn a_wait_ends_when_it_should(store: &Store) {
 }
 
 pub fn a_wait_outlasts_many_command_timeouts(store: &Store) {
-    let client = store.builder().command_timeout(millis(400)).build().unwrap();
+    let client = store.client_with(|builder| builder.command_timeout(millis(400)));
     let _held = store.client().lock("x").acquire().unwrap();
     let start = Instant::now();
     let error = client.lock("x").acquire_timeout(SECOND * 2).unwrap_err();

@@ -7,9 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Error, Guard, Lock};
+use redlatch::{Error, Guard};
 
 use crate::{
+    exclusive::Lock,
     store::{MINUTE, PROMPT, Store, Waiter, crash, sleepy},
     support::{SECOND, SLACK, SetOnDrop, lost, millis, wait_until},
 };
