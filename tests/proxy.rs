@@ -52,6 +52,22 @@ fn assert_closed(result: RedisResult<()>) {
 }
 
 #[test]
+fn the_server_gets_what_a_command_was_rewritten_to() {
+    let server = shared();
+    let proxy = Proxy::rewriting(&server, |args| {
+        let rewritten = args.contains(&b"written".to_vec());
+        rewritten.then(|| [&args[..1], &[b"rewritten".to_vec()], &args[2..]].concat())
+    });
+    let mut proxied = connect(&proxy);
+    let sets = proxy.on(is_on("SET", "written")).every().watch();
+    set(&mut proxied, "written").unwrap();
+    set(&mut proxied, "left as it is").unwrap();
+    assert!(exists(&server, "rewritten") && exists(&server, "left as it is"));
+    assert!(!exists(&server, "written"));
+    assert_eq!(sets.seen(), 1, "a rule sees what the client sent");
+}
+
+#[test]
 fn commands_and_replies_pass_unchanged() {
     let server = shared();
     let proxy = Proxy::to(&server);

@@ -12,12 +12,12 @@ use parking_lot::{Condvar, Mutex};
 
 use super::port::ReservedPort;
 use super::server::Server;
-use resp::{read_reply, read_request};
+use resp::{Request, read_reply, read_request, write_request};
 use rule::{Matches, Rule};
 
 pub use rule::{
-    Fault, FaultHandle, RuleBuilder, is_acquire, is_inspect, is_registration, is_release, is_renew, is_set_limit,
-    is_turn, is_withdraw, load_scripts,
+    Fault, FaultHandle, RuleBuilder, Script, is_acquire, is_inspect, is_registration, is_release, is_renew,
+    is_set_limit, is_turn, is_withdraw, load_scripts, scripts,
 };
 
 /// How long the server may take to answer a request that had been held.
@@ -38,9 +38,13 @@ pub struct Proxy {
     acceptor: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// What the server is to be asked in place of a command, if not the same. For those that do not subscribe.
+type Rewrite = Box<dyn Fn(&[Vec<u8>]) -> Option<Vec<Vec<u8>>> + Send + Sync>;
+
 /// What the threads of a proxy share. No I/O is done with `state` locked.
 struct Shared {
     server_port: u16,
+    rewrite: Option<Rewrite>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -78,10 +82,24 @@ struct Link {
 impl Proxy {
     /// Starts a proxy in front of `server`.
     pub fn to(server: &Server) -> Self {
+        Self::start(server, None)
+    }
+
+    /// Starts a proxy that asks `server` something else: what `rewrite` makes of a command, if anything. Rules see the
+    /// command as it came.
+    pub fn rewriting(
+        server: &Server,
+        rewrite: impl Fn(&[Vec<u8>]) -> Option<Vec<Vec<u8>>> + Send + Sync + 'static,
+    ) -> Self {
+        Self::start(server, Some(Box::new(rewrite)))
+    }
+
+    fn start(server: &Server, rewrite: Option<Rewrite>) -> Self {
         let port = ReservedPort::reserve().expect("a free TCP port");
         let proxy = Self {
             shared: Arc::new(Shared {
                 server_port: server.port(),
+                rewrite,
                 state: Mutex::default(),
                 changed: Condvar::new(),
             }),
@@ -286,7 +304,7 @@ impl<'a> Relay<'a> {
     /// Relays requests and replies in turn until one end closes.
     fn run(mut self) -> io::Result<()> {
         loop {
-            let request = read_request(&mut self.requests)?;
+            let request = self.shared.rewritten(read_request(&mut self.requests)?);
             if self.shared.state.lock().black_hole {
                 return self.stay_silent();
             }
@@ -453,6 +471,15 @@ impl Shared {
         // A copy, since the predicates are the test's own code and must not run under our lock.
         let rules = self.state.lock().rules.clone();
         Matches::of(rules, args)
+    }
+
+    /// The request with the bytes that the server is to get.
+    fn rewritten(&self, mut request: Request) -> Request {
+        let rewritten = self.rewrite.as_ref().and_then(|rewrite| rewrite(&request.args));
+        if let Some(args) = rewritten {
+            request.raw = write_request(&args);
+        }
+        request
     }
 
     fn answered(&self, link: u64, reply: Option<&Vec<u8>>) {

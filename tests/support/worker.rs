@@ -30,7 +30,14 @@ pub struct Worker {
 impl Worker {
     /// Starts this very program, as a worker on the server at `url`.
     pub fn of_this_program(url: &str) -> Self {
-        Self::start(Command::new(env::current_exe().expect("this program")).env(URL, url))
+        Self::start(&mut Self::command(url))
+    }
+
+    /// What starts this very program as such a worker, for those that have something to add.
+    pub fn command(url: &str) -> Command {
+        let mut command = Command::new(env::current_exe().expect("this program"));
+        command.env(URL, url);
+        command
     }
 
     pub fn start(command: &mut Command) -> Self {

@@ -18,6 +18,16 @@ impl Request {
     }
 }
 
+/// A request as it is sent.
+pub fn write_request(args: &[Vec<u8>]) -> Vec<u8> {
+    let mut raw = format!("*{}\r\n", args.len()).into_bytes();
+    for arg in args {
+        raw.extend(format!("${}\r\n", arg.len()).into_bytes());
+        raw.extend([arg, &b"\r\n"[..]].concat());
+    }
+    raw
+}
+
 pub fn read_request(from: &mut impl BufRead) -> io::Result<Request> {
     let (mut raw, mut args) = (Vec::new(), Vec::new());
     read_value(from, &mut raw, &mut args)?;

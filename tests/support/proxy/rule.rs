@@ -278,10 +278,23 @@ impl Matches {
 }
 
 /// One of redlatch's scripts, as it is sent.
-struct Script {
-    name: &'static str,
-    text: &'static str,
+pub struct Script {
+    /// What it is for: `lock` or `semaphore`.
+    pub slot: &'static str,
+    pub name: &'static str,
+    pub text: &'static str,
     digest: String,
+}
+
+impl Script {
+    /// Whether a command runs it.
+    pub fn is_run_by(&self, args: &[Vec<u8>]) -> bool {
+        let [command, script, ..] = args else {
+            return false;
+        };
+        command.eq_ignore_ascii_case(b"EVALSHA") && script == self.digest.as_bytes()
+            || command.eq_ignore_ascii_case(b"EVAL") && script == self.text.as_bytes()
+    }
 }
 
 /// The scripts for locks and for semaphores: each is put together from files.
@@ -296,10 +309,11 @@ static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
     }
     macro_rules! script {
         ($slot:literal, $name:literal) => {
-            ($name, concat!(file!("base"), file!($slot), file!($name)))
+            ($slot, $name, concat!(file!("base"), file!($slot), file!($name)))
         };
         ($slot:literal, "queue", $name:literal) => {
             (
+                $slot,
                 $name,
                 concat!(file!("base"), file!($slot), file!("queue"), file!($name)),
             )
@@ -319,13 +333,19 @@ static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
     }
     let set_limit = script!("semaphore", "queue", "set_limit");
     let all = kit!("lock").into_iter().chain(kit!("semaphore")).chain([set_limit]);
-    all.map(|(name, text)| Script {
+    all.map(|(slot, name, text)| Script {
+        slot,
         name,
         text,
         digest: redis::Script::new(text).get_hash().to_owned(),
     })
     .collect()
 });
+
+/// All of redlatch's scripts.
+pub fn scripts() -> &'static [Script] {
+    &SCRIPTS
+}
 
 /// Has `server` know all of redlatch's scripts.
 pub fn load_scripts(server: &Server) {
@@ -378,13 +398,6 @@ pub fn is_inspect(args: &[Vec<u8>]) -> bool {
 }
 
 fn runs(args: &[Vec<u8>], name: &str) -> bool {
-    let [command, script, ..] = args else {
-        return false;
-    };
-    let by_digest = command.eq_ignore_ascii_case(b"EVALSHA");
-    let in_full = command.eq_ignore_ascii_case(b"EVAL");
-    SCRIPTS
-        .iter()
-        .filter(|known| known.name == name)
-        .any(|known| by_digest && script == known.digest.as_bytes() || in_full && script == known.text.as_bytes())
+    let mut named = SCRIPTS.iter().filter(|script| script.name == name);
+    named.any(|script| script.is_run_by(args))
 }
