@@ -1,5 +1,5 @@
-//! What waiting for a lock or a semaphore costs, against what a careful user would write by hand: tokens in a list, taken by `BLPOP`
-//! and given back by `RPUSH`.
+//! What waiting for a lock or a permit costs, against what a careful user would write by hand: tokens in a list, taken
+//! by `BLPOP` and given back by `RPUSH`.
 //!
 //! ```text
 //! cargo bench --bench waiting -- [--hand-over] [--contended] [--idle] [--sweep] [--json] [--unix]
@@ -8,8 +8,8 @@
 //!
 //! - `--hand-over`: how long it takes from a release in one process to the grant in another that waits, `--iterations`
 //!   times; and `PING`, the price of a round trip.
-//! - `--contended`: two processes of eight threads each fight for one lock, then for the permits of one semaphore,
-//!   `--seconds` for each way to pass it on.
+//! - `--contended`: two processes of eight threads each fight for one lock, then for the permits of one semaphore, for
+//!   `--seconds` with each way to pass it on.
 //! - `--idle`: what `--waiters` threads cost while they wait `--idle-seconds` for a lock that stays taken.
 //! - `--sweep`: what the budget of local hand-overs gives to one process and costs another, `--seconds` for each budget;
 //!   `--handoffs` names the budgets in place of the usual ones, and may be repeated.
