@@ -279,7 +279,7 @@ impl Held {
                         lease: lease.terms.length,
                         fencing_tokens,
                         heir: &heir.token,
-                        heir_leaves: heir.is_alone,
+                        heir_leaves: heir.leaves_place,
                         insists: heir.insists,
                     };
                     core.store.turn(&spent, &sequel, timeout)

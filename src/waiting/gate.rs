@@ -62,6 +62,9 @@ struct Waiter {
     outcome: Mutex<Option<Outcome>>,
     /// Whether it has spoken to the server, or taken a place over, since it was last named as heir.
     has_spoken: AtomicBool,
+    /// Whether it is the heir of one that has its place at the server given up. Nobody else hands anything on to it
+    /// then: what becomes of the place would be unknown.
+    promised: AtomicBool,
 }
 
 /// What another thread had for a waiter.
@@ -116,14 +119,24 @@ pub(crate) enum Pass {
 
 /// The waiter that is next.
 pub(crate) struct Heir {
+    waiter: Arc<Waiter>,
     pub(crate) token: Token,
     /// Whether it is to have it although others wait.
     pub(crate) insists: bool,
-    /// Whether nobody stands in line who would want its place at the server.
-    pub(crate) is_alone: bool,
+    /// Whether it is to give up its place at the server: it is its turn there, or nobody stands in line who would take
+    /// the place over. Whoever takes it over has the turn of a client that others have waited for.
+    pub(crate) leaves_place: bool,
     /// By the time of the answer it may have gone. Another one may have what was kept if it entered its line before this
     /// number: one that came later may have had a grant with a higher fencing token meanwhile.
     before: u64,
+}
+
+impl Drop for Heir {
+    fn drop(&mut self) {
+        if self.leaves_place {
+            self.waiter.promised.store(false, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Gate {
@@ -137,6 +150,7 @@ impl Gate {
             bell: bell.clone(),
             outcome: Mutex::default(),
             has_spoken: AtomicBool::default(),
+            promised: AtomicBool::default(),
         });
         let line = lines.entry(hold.resource.clone()).or_default();
         line.waiters.push_back(waiter.clone());
@@ -168,7 +182,7 @@ impl Gate {
     /// Puts `next` in the place of `lease`, which has ended and whose `heir` had been asked for, and hands it on.
     pub(crate) fn replace(&self, lease: &Arc<Lease>, next: &Arc<Lease>, heir: &Heir) -> Pass {
         let pass = self.succeed(lease, next, Some(heir));
-        if heir.is_alone {
+        if heir.leaves_place {
             // The place that was given up may be that of one who stands there now.
             self.wake_first(&lease.hold.resource);
         }
@@ -269,14 +283,16 @@ impl Line {
     /// the line; or says that this one is to be asked for, of `entered` that have ever entered a line. Once one was
     /// asked for, it may be another one that has it. Its bell is to be rung.
     fn pass(&mut self, lease: &Arc<Lease>, entered: u64, asked_for: Option<&Heir>) -> (Pass, Option<Arc<Bell>>) {
-        let at = usize::from(self.speaking);
+        let Some(at) = self.next(asked_for) else {
+            return (Pass::No, None);
+        };
         let before = asked_for.map_or(entered, |heir| heir.before);
         let Some(first) = self.waiters.get(at).filter(|first| first.number < before).cloned() else {
             return (Pass::No, None);
         };
         match lease.hand_on(&first.terms) {
             Succession::HandedOn(fencing_token, callback) => {
-                let was_given_up = asked_for.is_some_and(|heir| heir.is_alone);
+                let was_given_up = asked_for.is_some_and(|heir| heir.leaves_place);
                 let has_spoken = first.has_spoken.load(Ordering::Relaxed);
                 *first.outcome.lock() = Some(Outcome::HandedOn(HandedOn {
                     lease: lease.clone(),
@@ -293,17 +309,32 @@ impl Line {
                 (Pass::On(callback), Some(first.bell.clone()))
             }
             Succession::Asks { insists } => {
+                let leaves_place = !insists || self.waiters.len() == 1;
                 first.has_spoken.store(false, Ordering::Relaxed);
+                first.promised.store(leaves_place, Ordering::Relaxed);
+                let token = first.token.lock().clone();
                 let heir = Heir {
-                    token: first.token.lock().clone(),
+                    waiter: first,
+                    token,
                     insists,
-                    is_alone: self.waiters.len() == 1,
+                    leaves_place,
                     before,
                 };
                 (Pass::Ask(heir), None)
             }
             Succession::None => (Pass::No, None),
         }
+    }
+
+    /// Where the first stands to whom something may be handed on: one that does not speak to the server, and was not
+    /// promised something else.
+    fn next(&self, asked_for: Option<&Heir>) -> Option<usize> {
+        let mut waiters = self.waiters.iter().enumerate().skip(usize::from(self.speaking));
+        let (at, _) = waiters.find(|(_, waiter)| {
+            let by_this = asked_for.is_some_and(|heir| Arc::ptr_eq(&heir.waiter, waiter));
+            by_this || !waiter.promised.load(Ordering::Relaxed)
+        })?;
+        Some(at)
     }
 
     fn remove(&mut self, waiter: &Arc<Waiter>) {
@@ -422,11 +453,16 @@ impl InLine<'_> {
         ring(Some(bell).filter(|_| !makes(Mistake::VacatesInSilence)));
     }
 
-    /// What one before had at the server, if the thread comes first.
-    pub(super) fn inherit(&self) -> Option<Registration> {
+    /// What one before had at the server, if the thread comes first. One that is not `fresh`, and so has something there
+    /// itself, has no use for it.
+    pub(super) fn inherit(&self, fresh: bool) -> Option<Registration> {
         let mut lines = self.gate.lines.lock();
         let line = lines.get_mut(&self.resource).filter(|line| self.is_first(line))?;
         let registration = line.vacated.take()?;
+        if !fresh {
+            drop(lines);
+            return None;
+        }
         *self.waiter.token.lock() = registration.hold().token.clone();
         // The place is not that which an heir may have been said to give up.
         self.waiter.has_spoken.store(true, Ordering::Relaxed);

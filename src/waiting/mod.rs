@@ -141,7 +141,8 @@ impl<'a> Waiting<'a> {
                 }
                 Standing::First { answered } => {
                     self.contact.begun |= answered;
-                    match self.line.as_ref().and_then(InLine::inherit) {
+                    let fresh = self.registration.is_fresh();
+                    match self.line.as_ref().and_then(|line| line.inherit(fresh)) {
                         Some(registration) => {
                             self.registration.take_over(registration);
                             Step::Wait(self.registration.next_look())

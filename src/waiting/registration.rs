@@ -96,6 +96,11 @@ impl Registration {
         &mut self.doubt
     }
 
+    /// Whether nothing was asked for yet.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.expectation.is_none() && !self.doubt.may_stand()
+    }
+
     /// Whether it has a place that is worth to be taken over.
     pub(super) fn has_place(&self) -> bool {
         self.number.is_some()
