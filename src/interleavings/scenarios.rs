@@ -332,6 +332,16 @@ fn permits_of_two_clients() {
     world.ends_clean();
 }
 
+/// The turn of a client whose threads hand permits on is over again and again while another one waits.
+fn permits_by_turns() {
+    let world = World::of_permits(2);
+    let clients = [world.listening_client(), world.listening_client()];
+    let semaphores = [0, 0, 0, 0, 1].map(|client: usize| world.semaphore(&clients[client]).handoffs(1));
+    join(semaphores.map(|semaphore| taker(&world, semaphore, [0; 5].map(|_| Wait::forever()))));
+    world.close(clients);
+    world.ends_clean();
+}
+
 /// One of those who want permits wants two at once.
 fn several_permits_at_once() {
     let world = World::of_permits(3);
@@ -413,6 +423,8 @@ tests! {
     permits_of_two_clients:
         InheritsInSilence => "deadlock",
         VacatesInSilence => "deadlock";
+    permits_by_turns:
+        TakesOverTwice => "deadlock";
     several_permits_at_once: ;
     waits_for_permits_that_end: ;
 }
