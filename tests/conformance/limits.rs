@@ -9,6 +9,7 @@ use std::{
 use redlatch::{Error, Semaphore, Wait};
 
 use crate::{
+    hand_over::long_enough,
     store::{MINUTE, PROMPT, Store, Waiter, assert_free, sleepy_permits},
     support::{SetOnDrop, millis, wait_until},
 };
@@ -173,6 +174,28 @@ pub fn a_lowered_limit_throws_nobody_out_and_lets_nobody_in_until_enough_have_go
         drop((one, other));
     });
     assert_free(&semaphore, 2);
+}
+
+pub fn a_permit_above_a_lowered_limit_is_not_handed_on(store: &Store) {
+    let semaphore = sleepy_permits(&store.sleepy_client(), 2).handoffs(u32::MAX);
+    let other = store.sleepy_semaphore(2).acquire().unwrap();
+    let hold = long_enough(&semaphore);
+    let guard = semaphore.acquire_timeout(PROMPT).unwrap();
+    thread::scope(|scope| {
+        let waiter = Waiter::start(scope, &semaphore);
+        store.wait_for_waiters(&semaphore, 1);
+        thread::sleep(hold);
+        store.semaphore(2).set_limit(1).unwrap();
+        guard.release().unwrap();
+        let [holder] = &semaphore.holders().unwrap()[..] else {
+            panic!("{}", semaphore.inspect().unwrap());
+        };
+        assert_eq!(holder.token, other.token().as_bytes());
+        assert!(!waiter.has_ended());
+        other.release().unwrap();
+        waiter.served().release().unwrap();
+    });
+    assert_free(&semaphore, 1);
 }
 
 pub fn a_limit_that_was_lowered_governs_over_hand_overs(store: &Store) {

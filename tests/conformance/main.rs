@@ -168,6 +168,7 @@ on_every_store! {
             a_limit_that_is_raised_wakes_one_waiter_for_each_new_permit
             a_limit_that_is_raised_wakes_who_wants_several_once_there_are_enough
             a_lowered_limit_throws_nobody_out_and_lets_nobody_in_until_enough_have_gone
+            a_permit_above_a_lowered_limit_is_not_handed_on
             a_limit_that_was_lowered_governs_over_hand_overs
             a_limit_of_nothing_lets_nobody_in
             more_permits_than_a_lowered_limit_has_are_waited_for
