@@ -57,7 +57,10 @@ fn release_to(
     let fencing_token = guard.fencing_token();
     let start = Instant::now();
     let released = guard.release();
-    let next = waiting.join().unwrap().unwrap();
+    let next = waiting
+        .join()
+        .unwrap()
+        .unwrap_or_else(|error| panic!("{what}: {error:?}"));
     assert!(start.elapsed() <= PROMPT, "{what}: {:?}", start.elapsed());
     assert!(next.fencing_token() > fencing_token, "{what}");
     assert_eq!(corner.holder().as_deref(), Some(next.token()), "{what}");
