@@ -231,13 +231,14 @@ fn a_key_that_is_no_semaphore_is_a_conflict_and_stays_untouched() {
         let corner = Corner::new();
         corner.server.run(meddle);
         assert_conflict(&corner, KEY, &ACQUIRES);
-        let looks: [Attempt; 4] = [
+        let others: [Attempt; 5] = [
+            |semaphore| semaphore.set_limit(2),
             |semaphore| semaphore.inspect().map(drop),
             |semaphore| semaphore.available().map(drop),
             |semaphore| semaphore.holders().map(drop),
             |semaphore| semaphore.force_release().map(drop),
         ];
-        assert_conflict(&corner, KEY, &looks);
+        assert_conflict(&corner, KEY, &others);
     }
 }
 

@@ -49,13 +49,16 @@ fn a_holder_is_shown_with_all_its_permits_and_thrown_out_with_them() {
 #[test]
 fn permits_of_another_library_count_and_are_thrown_out() {
     let corner = Corner::new();
-    put(&corner, &["another", "one-more"], 60);
+    put(&corner, &["another", "host:7"], 60);
     let semaphore = corner.semaphore(3);
     let guard = semaphore.acquire().unwrap();
     assert!(semaphore.try_acquire().unwrap().is_none());
     guard.release().unwrap();
-    assert_eq!(semaphore.holders().unwrap().len(), 2);
+    let holders = semaphore.holders().unwrap();
+    let tokens: Vec<_> = holders.iter().map(|holder| &holder.token[..]).collect();
+    assert_eq!(tokens, [&b"another"[..], b"host:7"]);
     assert!(semaphore.force_release().unwrap());
+    assert_eq!(corner.members(), [""; 0]);
     corner.assert_all_are_free(3);
 }
 

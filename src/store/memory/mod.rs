@@ -31,7 +31,8 @@ pub(crate) struct MemoryStore {
 
 #[derive(Default)]
 struct State {
-    slots: HashMap<Arc<[u8]>, Slot>,
+    /// By key, and by whether they are locks': on a server the two kinds can stand at the same key one after the other.
+    slots: HashMap<(Arc<[u8]>, bool), Slot>,
     inboxes: Inboxes,
     /// One counter for all names: it rises within each of them, and no name leaves anything behind.
     fencing_token: u64,
@@ -107,7 +108,7 @@ impl State {
             self.slots.retain(|_, slot| !slot.is_idle(now));
             self.sweep_above = 2 * self.slots.len() + 64;
         }
-        let slot = self.slots.entry(resource.key.clone());
+        let slot = self.slots.entry((resource.key.clone(), resource.is_exclusive()));
         let slot = slot.or_insert_with(|| Slot::new(resource, now));
         slot.expire(now);
         (slot, &mut self.inboxes)
@@ -115,10 +116,10 @@ impl State {
 
     /// As [`slot`](Self::slot), for a caller that expects its own kind there.
     fn own_slot(&mut self, resource: &Resource, now: Moment) -> Result<(&mut Slot, &mut Inboxes), Failure> {
-        let (slot, inboxes) = self.slot(resource, now);
-        if slot.conflicts_with(resource, now) {
+        if self.is_of_the_other_kind(resource, now) {
             return Err(Failure::KeyConflict(resource.key.to_vec()));
         }
+        let (slot, inboxes) = self.slot(resource, now);
         match slot.declared_otherwise(resource, now) {
             Some(stored) => Err(Failure::LimitMismatch {
                 declared: resource.limit(),
@@ -128,12 +129,22 @@ impl State {
         }
     }
 
+    /// Whether what stands at the key is of the other kind.
+    fn is_of_the_other_kind(&mut self, resource: &Resource, now: Moment) -> bool {
+        let other = self.slots.get_mut(&(resource.key.clone(), !resource.is_exclusive()));
+        other.is_some_and(|slot| {
+            slot.expire(now);
+            !slot.grants.is_empty()
+        })
+    }
+
     /// What there is of `hold`, seen by the owner of its token.
     fn find(&mut self, hold: &Hold, now: Moment) -> Found {
+        let conflict = self.is_of_the_other_kind(&hold.resource, now);
         let (slot, _) = self.slot(&hold.resource, now);
         if slot.held_by(&hold.token).is_some() {
             Found::Ours
-        } else if slot.conflicts_with(&hold.resource, now) || hold.resource.is_exclusive() && !slot.grants.is_empty() {
+        } else if conflict || hold.resource.is_exclusive() && !slot.grants.is_empty() {
             Found::Anothers
         } else {
             Found::Nothing
@@ -229,10 +240,10 @@ impl Store for MemoryStore {
     fn inspect(&self, resource: &Resource, _: Duration) -> Result<Inspection, Failure> {
         let mut state = self.state.lock();
         let now = self.clock.now();
-        let (slot, _) = state.slot(resource, now);
-        if slot.conflicts_with(resource, now) {
+        if state.is_of_the_other_kind(resource, now) {
             return Err(Failure::KeyConflict(resource.key.to_vec()));
         }
+        let (slot, _) = state.slot(resource, now);
         let (held, left): (Vec<_>, Vec<_>) = slot.grants.iter().partition(|grant| !grant.claim);
         let holder = |grant: &&slot::Grant| Holder {
             token: grant.token.as_bytes().to_vec(),

@@ -60,13 +60,6 @@ impl Slot {
         self.grants.is_empty() && self.queue.is_empty()
     }
 
-    /// Whether what stands here is of the other kind.
-    pub(super) fn conflicts_with(&self, resource: &Resource, now: Moment) -> bool {
-        let holder = self.grants.first().map(|grant| grant.resource.is_exclusive());
-        holder.is_some_and(|exclusive| exclusive != resource.is_exclusive())
-            || resource.is_exclusive() && self.limit.kept_until > now
-    }
-
     /// What was granted to `token`.
     pub(super) fn held_by(&mut self, token: &Token) -> Option<&mut Grant> {
         self.grants

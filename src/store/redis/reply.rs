@@ -8,7 +8,7 @@ use crate::{
     Expiry, Holder, Inspection,
     error::Source,
     keys,
-    store::{Acquired, Failure, Found, Kind, Resource, Turn, because},
+    store::{Acquired, Failure, Found, Resource, Turn, because},
 };
 
 /// Said to a request of many words, in place of NOAUTH.
@@ -105,15 +105,12 @@ pub(super) fn inspection(reply: Value, resource: &Resource) -> Result<Inspection
             reserved += 1;
             continue;
         }
-        let token = match resource.kind {
-            Kind::Lock => &member[..],
-            // The first permit of several bears the token alone, the others a number behind it.
-            Kind::Semaphore { .. } => member.split(|&byte| byte == b':').next().unwrap_or_default(),
-        };
-        match holders.iter_mut().find(|holder| holder.token == token) {
+        // The first permit of several bears the token alone, the others, which come after it, a number behind it.
+        let first = without_number(&member).filter(|_| !resource.is_exclusive());
+        match holders.iter_mut().find(|holder| Some(&holder.token[..]) == first) {
             Some(holder) => holder.permits += 1,
             None => holders.push(Holder {
-                token: token.to_vec(),
+                token: member,
                 expiry: u64::try_from(left).map_or(Expiry::Never, |left| Expiry::In(Duration::from_millis(left))),
                 permits: 1,
             }),
@@ -129,6 +126,13 @@ pub(super) fn inspection(reply: Value, resource: &Resource) -> Result<Inspection
         limit,
         declared_limit,
     })
+}
+
+/// What stands before the last colon and a number.
+fn without_number(member: &[u8]) -> Option<&[u8]> {
+    let colon = member.iter().rposition(|&byte| byte == b':')?;
+    let number = &member[colon + 1..];
+    (!number.is_empty() && number.iter().all(u8::is_ascii_digit)).then(|| &member[..colon])
 }
 
 /// The answer to a plain command.

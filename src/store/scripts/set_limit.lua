@@ -7,6 +7,9 @@
 if slot_refusal then
   return slot_refusal
 end
+if slot_found('') == -1 then
+  return redis.error_reply('WRONGTYPE at the semaphore')
+end
 slot_set_limit(ARGV[1], 0)
 if length(KEYS[1]) > 0 then
   queue_at(KEYS[1], KEYS[2]).serve()
