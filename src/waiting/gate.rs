@@ -331,7 +331,7 @@ impl Line {
     fn next(&self, asked_for: Option<&Heir>) -> Option<usize> {
         let mut waiters = self.waiters.iter().enumerate().skip(usize::from(self.speaking));
         let (at, _) = waiters.find(|(_, waiter)| {
-            let by_this = asked_for.is_some_and(|heir| Arc::ptr_eq(&heir.waiter, waiter));
+            let by_this = asked_for.is_some_and(|heir| heir.leaves_place && Arc::ptr_eq(&heir.waiter, waiter));
             by_this || !waiter.promised.load(Ordering::Relaxed)
         })?;
         Some(at)

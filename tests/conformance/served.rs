@@ -350,6 +350,29 @@ pub fn threads_that_hand_permits_on_let_a_waiter_of_another_client_have_its_turn
     }
 }
 
+pub fn threads_that_take_permits_again_and_again_never_need_to_look_by_themselves(store: &Store) {
+    const LIMIT: u32 = 5;
+    let clients = [store.sleepy_client(), store.sleepy_client()];
+    // Turns of two hand-overs: permits change clients, and places in line threads, as often as can be.
+    let semaphores = clients.map(|client| sleepy_permits(&client, LIMIT).handoffs(2));
+    thread::scope(|scope| {
+        for semaphore in &semaphores {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..250 {
+                        let guard = semaphore.acquire_timeout(MINUTE / 2).unwrap();
+                        thread::sleep(millis(1));
+                        drop(guard);
+                    }
+                });
+            }
+        }
+    });
+    wait_until("all permits to be free", PROMPT, || {
+        semaphores[0].available().unwrap() == LIMIT
+    });
+}
+
 pub fn waits_that_end_in_vain_leave_nothing_reserved(store: &Store) {
     for fair in [false, true] {
         let semaphore = store.sleepy_semaphore(3).fair(fair);
