@@ -81,7 +81,7 @@ impl Client {
     /// Names a semaphore of `limit` permits, whose leases (30 s unless [set](Semaphore::lease)) are renewed in the
     /// background until they are released, unless they are [timed](Semaphore::timed).
     ///
-    /// All clients declare the same limit, at least 1: it is kept on the server from the first grant on, until two days
+    /// All clients declare the same limit, at least 1: it is kept on the server from the first grant, or change, on, until two days
     /// after the last lease has ended, and one that comes with another gets [`Error::LimitMismatch`].
     /// [`set_limit`](Semaphore::set_limit) changes the number of permits for all. The name is bytes; it must not be
     /// empty. No I/O.

@@ -57,9 +57,11 @@ pub enum Error {
 
     /// Others declare another limit for the semaphore of this name. Nothing was granted or changed. Declare the same
     /// limit everywhere, and change the one that governs by [`set_limit`](crate::Semaphore::set_limit).
-    #[error("could not use a semaphore of {declared} permits because it has {stored} for others")]
+    #[error("could not use `{}` with {declared} permits because others declare {stored}", key.escape_ascii())]
     #[non_exhaustive]
     LimitMismatch {
+        /// The key on the server.
+        key: Vec<u8>,
         /// The limit that this program declares.
         declared: u32,
         /// The limit that was declared before, and is kept on the server.

@@ -69,18 +69,21 @@ impl fmt::Display for Inspection {
         let holders: Vec<String> = self.holders.iter().map(Holder::to_string).collect();
         let mut parts = Vec::new();
         if self.is_free() {
-            parts.push("free".to_owned());
+            parts.push(if self.limit > 0 { "free" } else { "held by nobody" }.to_owned());
         }
         if !holders.is_empty() {
             parts.push(format!("held by {}", holders.join(" and ")));
         }
-        match (self.reserved, self.declared_limit) {
-            (0, _) => {}
-            (_, 1) => parts.push("reserved for a waiter".to_owned()),
-            (reserved, _) => parts.push(format!("{reserved} reserved for waiters")),
+        match self.reserved {
+            0 => {}
+            1 => parts.push("reserved for a waiter".to_owned()),
+            reserved => parts.push(format!("{reserved} reserved for waiters")),
         }
         if (self.declared_limit, self.limit) != (1, 1) {
             parts.push(format!("{} of {} permits free", self.available(), self.limit));
+        }
+        if self.declared_limit != self.limit {
+            parts.push(format!("{} declared", self.declared_limit));
         }
         if let Some(token) = self.fencing_token {
             parts.push(format!("last fencing token {token}"));

@@ -141,11 +141,12 @@ impl Lock {
     ///   [`Error::Thread`]: nothing was sent.
     /// - [`Error::Connection`] at once if the server cannot be reached. Once it has answered, or taken a request and been
     ///   silent, outages are ridden out.
-    /// - [`Error::Timeout`] when the wait is over, with the last failure met meanwhile.
+    /// - [`Error::Timeout`] when the wait is over, with the last failure met meanwhile; [`Error::Cancelled`] when its
+    ///   token was.
     /// - [`Error::Unconfirmed`] if the attempt of a [`Wait::none`] got no answer, if the server hung up on the first
     ///   attempts of a wait, or if grants take longer to arrive than their lease holds.
     /// - [`Error::Server`] if the server refuses the request for good, or with [`Wait::none`] for now.
-    /// - [`Error::KeyConflict`] if the lock's key holds something else.
+    /// - [`Error::KeyConflict`] if its key, or one of its helper keys, holds something else.
     pub fn acquire_with(&self, wait: Wait) -> Result<Guard, Error> {
         self.named.acquire(wait)
     }

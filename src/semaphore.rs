@@ -53,7 +53,8 @@ impl Semaphore {
 
     /// Sets how many permits one acquire takes: all of them at once, or none. Defaults to 1.
     ///
-    /// From 1 to the limit, and at most 1,000. Those who want several are passed over while fewer are free, and may
+    /// From 1 to the declared limit, and at most 1,000. Who wants more than a limit that was [lowered](Self::set_limit)
+    /// waits until it is raised again. Those who want several are passed over while fewer are free, and may
     /// starve among those who want one; not if all are [`fair`](Self::fair).
     pub fn permits(mut self, permits: u32) -> Self {
         self.named.kind = self.named.kind.with_permits(permits);
@@ -71,7 +72,8 @@ impl Semaphore {
         self
     }
 
-    /// Sets how long a permit stays taken after its holder was last heard of: what a crash costs the others.
+    /// Sets how long a permit stays taken after its holder was last heard of: what a crash costs the others. After
+    /// [`timed`](Self::timed) it sets the fixed length.
     ///
     /// From 10 ms to 10 years; parts of a millisecond count. Defaults to 30 s. Each holder's is its own: a short one
     /// never shortens another's. A lease that is renewed should be several times the
@@ -219,9 +221,10 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// - [`Error::LimitMismatch`] if others declare another limit for this name.
-    /// - [`Error::InvalidArgument`] for a name that cannot be used, [`Error::Forked`] in a forked child: nothing was
-    ///   sent.
+    /// - [`Error::LimitMismatch`] if others declare another limit for this name, [`Error::KeyConflict`] if the key holds
+    ///   something else.
+    /// - [`Error::InvalidArgument`] for a name, or a number of permits, that cannot be used, [`Error::Forked`] in a forked
+    ///   child: nothing was sent.
     /// - [`Error::Connection`], [`Error::Unconfirmed`] or [`Error::Server`] if the server cannot be reached, does not
     ///   answer, or refuses. After [`Error::Unconfirmed`] set it again.
     pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
@@ -257,8 +260,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// - [`Error::InvalidArgument`] for a name that cannot be used, [`Error::Forked`] in a forked child: nothing was
-    ///   sent.
+    /// - [`Error::InvalidArgument`] for a name, or a number of permits, that cannot be used, [`Error::Forked`] in a forked
+    ///   child: nothing was sent.
     /// - [`Error::Connection`], [`Error::Unconfirmed`] or [`Error::Server`] if the server cannot be reached, does not
     ///   answer, or refuses.
     /// - [`Error::KeyConflict`] if the semaphore's key holds something else.

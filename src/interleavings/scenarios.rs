@@ -336,8 +336,8 @@ fn permits_of_two_clients() {
 fn permits_by_turns() {
     let world = World::of_permits(2);
     let clients = [world.listening_client(), world.listening_client()];
-    let semaphores = [0, 0, 0, 1, 1, 1].map(|client: usize| world.semaphore(&clients[client]).handoffs(1));
-    join(semaphores.map(|semaphore| taker(&world, semaphore, [0; 4].map(|_| Wait::forever()))));
+    let semaphores = [0, 0, 0, 0, 1].map(|client: usize| world.semaphore(&clients[client]).handoffs(1));
+    join(semaphores.map(|semaphore| taker(&world, semaphore, [0; 5].map(|_| Wait::forever()))));
     world.close(clients);
     world.ends_clean();
 }

@@ -27,14 +27,9 @@ impl Doubt {
         }
     }
 
-    /// Takes in that an attempt has left something at the server: a place, or a grant that is not used.
-    pub(crate) fn add_leftover(&mut self) {
+    /// Takes in that an attempt was granted, and that the grant is not used.
+    pub(crate) fn add_unused_grant(&mut self) {
         self.may_stand = true;
-    }
-
-    /// Takes in that what was left is gone; an attempt that was not answered may still run.
-    pub(crate) fn forget_leftover(&mut self) {
-        self.may_stand = self.may_run_until.is_some();
     }
 
     /// Whether something of our token may stand at the server.

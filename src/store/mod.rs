@@ -312,7 +312,7 @@ pub(crate) enum Failure {
     /// The key (the resource's or its counter's) holds something else; nothing was changed.
     KeyConflict(Vec<u8>),
     /// Others declare another limit for the semaphore; nothing was changed.
-    LimitMismatch { declared: u32, stored: u32 },
+    LimitMismatch { key: Vec<u8>, declared: u32, stored: u32 },
 }
 
 impl Failure {
@@ -354,7 +354,7 @@ impl From<Failure> for Error {
             Failure::Cut(source) | Failure::Silent(source) => Error::Unconfirmed(source),
             Failure::Denied(source) | Failure::Unready(source) | Failure::Refused(source) => Error::Server(source),
             Failure::KeyConflict(key) => Error::KeyConflict { key },
-            Failure::LimitMismatch { declared, stored } => Error::LimitMismatch { declared, stored },
+            Failure::LimitMismatch { key, declared, stored } => Error::LimitMismatch { key, declared, stored },
         }
     }
 }

@@ -80,12 +80,18 @@ pub(super) struct HandedOn {
     pub(super) fencing_token: u64,
     /// Whether it stood before all others, and was to speak to the server.
     pub(super) was_first: bool,
-    pub(super) place: Place,
+    pub(super) place: PlaceLeft,
 }
 
 /// What has become of the place at the server of one that was handed a permit.
+///
+/// A place is taken by the first in a line. When that one is handed a permit, the place is *bequeathed* to the next, who
+/// inherits it. It is *given up* instead, in the script that keeps the permit, when nobody stands in line to inherit it,
+/// or when it was used: the turn of the client was over, and it was its place's turn at the server. The one that gives it
+/// up is *promised* the permit until the answer is there: nothing else is handed on to it meanwhile, since it could
+/// bequeath a place that is about to be given up. Others are asked to look, should that have come too late for them.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Place {
+pub(super) enum PlaceLeft {
     /// If it had one, that is there.
     Kept,
     /// It was given up.
@@ -176,12 +182,12 @@ impl Gate {
 
     /// Hands `lease` on to the first waiter, if that may have it.
     pub(crate) fn pass(&self, lease: &Arc<Lease>) -> Pass {
-        self.succeed(lease, lease, None)
+        self.hand_over(lease, lease, None)
     }
 
     /// Puts `next` in the place of `lease`, which has ended and whose `heir` had been asked for, and hands it on.
     pub(crate) fn replace(&self, lease: &Arc<Lease>, next: &Arc<Lease>, heir: &Heir) -> Pass {
-        let pass = self.succeed(lease, next, Some(heir));
+        let pass = self.hand_over(lease, next, Some(heir));
         if heir.leaves_place {
             // The place that was given up may be that of one who stands there now.
             self.wake_first(&lease.hold.resource);
@@ -189,7 +195,7 @@ impl Gate {
         pass
     }
 
-    fn succeed(&self, lease: &Arc<Lease>, next: &Arc<Lease>, heir: Option<&Heir>) -> Pass {
+    fn hand_over(&self, lease: &Arc<Lease>, next: &Arc<Lease>, heir: Option<&Heir>) -> Pass {
         let mut lines = self.lines.lock();
         let entered = self.entered.load(Ordering::Relaxed);
         let Some(line) = lines.get_mut(&lease.hold.resource) else {
@@ -292,16 +298,17 @@ impl Line {
         };
         match lease.hand_on(&first.terms) {
             Succession::HandedOn(fencing_token, callback) => {
-                let was_given_up = asked_for.is_some_and(|heir| heir.leaves_place);
+                // Nobody else's place was.
+                let was_given_up = asked_for.is_some_and(|heir| heir.leaves_place && Arc::ptr_eq(&heir.waiter, &first));
                 let has_spoken = first.has_spoken.load(Ordering::Relaxed);
                 *first.outcome.lock() = Some(Outcome::HandedOn(HandedOn {
                     lease: lease.clone(),
                     fencing_token,
                     was_first: at == 0,
                     place: match (was_given_up, has_spoken) {
-                        (false, _) => Place::Kept,
-                        (true, false) => Place::GivenUp,
-                        (true, true) => Place::Doubtful,
+                        (false, _) => PlaceLeft::Kept,
+                        (true, false) => PlaceLeft::GivenUp,
+                        (true, true) => PlaceLeft::Doubtful,
                     },
                 }));
                 self.waiters.remove(at);
@@ -444,13 +451,16 @@ impl InLine<'_> {
         let Some(bell) = lines.get(&self.resource).and_then(Line::first_bell) else {
             return;
         };
+        let mut surplus = Some(registration).filter(Registration::has_place);
         if let Some(line) = lines.get_mut(&self.resource)
-            && registration.has_place()
+            && line.vacated.is_none()
         {
-            line.vacated.get_or_insert(registration);
+            line.vacated = surplus.take();
         }
+        // What nobody takes over is cleaned up when it goes, below.
         drop(lines);
         ring(Some(bell).filter(|_| !makes(Mistake::VacatesInSilence)));
+        drop(surplus);
     }
 
     /// What one before had at the server, if the thread comes first. One that is not `fresh`, and so has something there

@@ -13,7 +13,7 @@ pub(crate) use self::{
     knocks::Knocks,
 };
 use self::{
-    gate::{HandedOn, InLine, Outcome, Place, Standing},
+    gate::{HandedOn, InLine, Outcome, PlaceLeft, Standing},
     registration::{Registration, Request},
 };
 use crate::{
@@ -214,7 +214,7 @@ impl<'a> Waiting<'a> {
         let now = core.clock.now();
         let error = match answer {
             Ok(Acquired::Granted { .. }) if wait.is_cancelled() => {
-                self.registration.doubt_mut().add_leftover();
+                self.registration.doubt_mut().add_unused_grant();
                 return Ok(Step::Repeat);
             }
             Ok(Acquired::Granted { fencing_token }) if now < valid_until(sent, ask.lease) => {
@@ -225,7 +225,7 @@ impl<'a> Waiting<'a> {
                 }));
             }
             Ok(Acquired::Granted { .. }) => {
-                self.registration.doubt_mut().add_leftover();
+                self.registration.doubt_mut().add_unused_grant();
                 let why = format!(
                     "the grant took longer to arrive than its lease of {:?} holds",
                     ask.lease
@@ -239,9 +239,6 @@ impl<'a> Waiting<'a> {
             Ok(Acquired::Busy { ttl, place }) => {
                 self.contact.heard();
                 self.registration.note_busy(place, sent.until(now), self.knocked);
-                if place.is_some() {
-                    self.registration.doubt_mut().add_leftover();
-                }
                 let interval = if heard {
                     self.pauses = Pauses::default();
                     core.poll_interval
@@ -329,10 +326,10 @@ impl<'a> Waiting<'a> {
             && !lease.hold.resource.is_exclusive()
         {
             match place {
-                _ if self.knocked => self.registration.have_looked_after(Ring::Knock),
-                Place::Kept => {}
-                Place::GivenUp => self.registration.note_withdrawn(),
-                Place::Doubtful => self.registration.have_looked_after(Ring::News),
+                _ if self.knocked => self.registration.ring_for_successor(Ring::Knock),
+                PlaceLeft::Kept => {}
+                PlaceLeft::GivenUp => self.registration.note_withdrawn(),
+                PlaceLeft::Doubtful => self.registration.ring_for_successor(Ring::News),
             }
             line.bequeath(self.registration);
         }

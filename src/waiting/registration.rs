@@ -98,7 +98,12 @@ impl Registration {
 
     /// Whether nothing was asked for yet.
     pub(super) fn is_fresh(&self) -> bool {
-        self.expectation.is_none() && !self.doubt.may_stand()
+        self.expectation.is_none() && self.is_clean()
+    }
+
+    /// Whether nothing of it can stand at the server.
+    fn is_clean(&self) -> bool {
+        self.number.is_none() && !self.doubt.may_stand()
     }
 
     /// Whether it has a place that is worth to be taken over.
@@ -119,11 +124,10 @@ impl Registration {
     /// Takes in that its place is gone.
     pub(super) fn note_withdrawn(&mut self) {
         self.number = None;
-        self.doubt.forget_leftover();
     }
 
     /// Has whoever takes it over ask at once, because of `ring`.
-    pub(super) fn have_looked_after(&self, ring: Ring) {
+    pub(super) fn ring_for_successor(&self, ring: Ring) {
         self.bell.ring(ring);
     }
 
@@ -238,7 +242,7 @@ impl Drop for Registration {
     fn drop(&mut self) {
         // Nobody expects a knock for it from here on: whoever still speaks for it looks whether it has gone.
         self.expectation = None;
-        if !self.granted && self.doubt.may_stand() {
+        if !self.granted && !self.is_clean() {
             self.knocks.clean_up(&self.hold, self.doubt, self.lease);
         }
     }

@@ -251,7 +251,7 @@ pub fn a_limit_of_nothing_lets_nobody_in(store: &Store) {
         seen.is_free() && seen.limit == 0 && seen.declared_limit == 2,
         "{seen:?}"
     );
-    assert_eq!(seen.to_string(), "free; 0 of 0 permits free");
+    assert_eq!(seen.to_string(), "held by nobody; 0 of 0 permits free; 2 declared");
     thread::scope(|scope| {
         let waiters = [(); 2].map(|()| Waiter::start(scope, &store.sleepy_semaphore(2)));
         store.wait_for_waiters(&semaphore, 2);

@@ -153,11 +153,7 @@ pub static MISTAKES: &[Mistake] = &[
     ),
     too_many_held(
         "a_renewal_shortens_what_was_extended",
-        &[(
-            &["renew"],
-            "if call('ZSCORE', key, token) - millis() < ms then",
-            "if true then",
-        )],
+        &[(&["renew"], "  if is_short then", "  if true then")],
     ),
     Mistake {
         noticed_as: Flaw::TooManyOnServer,
@@ -167,8 +163,8 @@ pub static MISTAKES: &[Mistake] = &[
                 (&["renew"], "if found == 1 then", "if found >= 0 then"),
                 (
                     &["renew"],
-                    "if call('ZSCORE', key, token) - millis() < ms then",
-                    "if (call('ZSCORE', key, token) or 0) - millis() < ms then",
+                    "call('ZSCORE', key, token) - millis() < ms",
+                    "(call('ZSCORE', key, token) or 0) - millis() < ms",
                 ),
             ],
         )

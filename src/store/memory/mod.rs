@@ -122,6 +122,7 @@ impl State {
         let (slot, inboxes) = self.slot(resource, now);
         match slot.declared_otherwise(resource, now) {
             Some(stored) => Err(Failure::LimitMismatch {
+                key: resource.key.to_vec(),
                 declared: resource.limit(),
                 stored,
             }),

@@ -55,6 +55,7 @@ fn usable(reply: Value, resource: &Resource) -> Result<Value, Failure> {
         }
         "LIMITMISMATCH" => match error.details().and_then(|stored| stored.parse().ok()) {
             Some(stored) => Failure::LimitMismatch {
+                key: resource.key.to_vec(),
                 declared: resource.limit(),
                 stored,
             },

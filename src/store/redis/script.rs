@@ -249,7 +249,7 @@ impl Script {
         }
         command.arg(helpers);
         if let Kind::Semaphore { limit, permits } = resource.kind {
-            command.arg(limit).arg(permits);
+            command.arg(limit).arg(permits).arg(KEPT.as_millis() as u64);
         }
         Call {
             script: self,

@@ -25,6 +25,13 @@ if not first_token then
   return redis.error_reply('KEYCONFLICT fencing')
 end
 
+if place and unless_wrong_type(pcall('ZSCORE', queue, token), 'zscore') == nil then
+  return redis.error_reply('KEYCONFLICT queue')
+end
+if place and unless_wrong_type(pcall('HGET', waiters, token), 'hget') == nil then
+  return redis.error_reply('KEYCONFLICT waiters')
+end
+
 local line = ARGV[5] and queue_at(queue, waiters)
 local granted, changes_in, freed = slot_take(token, lease, ARGV[5] == '1' and line, place)
 if not granted then

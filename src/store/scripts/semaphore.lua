@@ -4,16 +4,14 @@
 -- is made in one that is called when there are some.
 --
 -- KEYS  1 semaphore   2 limit: "<declared> <the one that governs>"
--- ARGV  1 the declared limit   2 how many permits one hold has
+-- ARGV  1 the declared limit   2 how many permits one hold has   3 how long the limit is kept after the last lease, in ms
 
 local key, limit_key = table.remove(KEYS, 1), table.remove(KEYS, 1)
 local declared, permits = tonumber(table.remove(ARGV, 1)), tonumber(table.remove(ARGV, 1))
+local kept_for = tonumber(table.remove(ARGV, 1))
 local slot_permits = permits
 -- Whether there may be some of it left for others when somebody has it.
 local slot_is_shared = true
-
--- How long the limit is kept after the last lease.
-local KEPT = 172800000
 
 -- What is kept: false if nothing is, nil if it is something else.
 local stored = unless_wrong_type(pcall('GET', limit_key), 'get')
@@ -85,14 +83,14 @@ end
 local function keep_limit(ms)
   -- What is something else is left as it is.
   if stored then
-    outlast(limit_key, ms + KEPT)
+    outlast(limit_key, ms + kept_for)
   end
 end
 
 -- Writes the limit down, which governs from now on.
 local function slot_set_limit(new, ms)
   limit = tonumber(new)
-  local ttl = math.max(call('PTTL', limit_key), ms + KEPT)
+  local ttl = math.max(call('PTTL', limit_key), ms + kept_for)
   call('SET', limit_key, string.format('%.0f %.0f', declared, limit), 'PX', string.format('%.0f', ttl))
 end
 
@@ -105,9 +103,13 @@ end
 -- Never shortens the lease.
 local function slot_prolong(token, ms)
   ms = tonumber(ms)
-  if call('ZSCORE', key, token) - millis() < ms then
+  local ttl = call('PTTL', key)
+  local is_short = call('ZSCORE', key, token) - millis() < ms
+  if is_short or ttl == -1 then
     -- In any case, and first: a script that has written something may go on without memory.
-    outlast_permits(call('PTTL', key), ms)
+    outlast_permits(ttl, ms)
+  end
+  if is_short then
     write(token, permits, ms)
   end
   keep_limit(ms)
@@ -227,5 +229,5 @@ local function slot_look()
   for at = 2, #all, 2 do
     all[at] = all[at] - millis()
   end
-  return all, tonumber(stored or declared), limit or declared
+  return all, tonumber(stored or declared), limit
 end
