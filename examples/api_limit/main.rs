@@ -82,9 +82,21 @@ fn main() -> Result<ExitCode, Failure> {
     })
 }
 
+const HEADING: &str = "\
+Many processes call an API that takes five calls at a time for their account. One of them streams: it holds one of the
+five places all the time. Those that try skip a call when none is free. One process is killed in the middle of a call.";
+
+const TO_CLEAN_UP: &str = "\
+What it writes is removed at the end. Should you stop it before:
+    redis-cli --scan --pattern '*redlatch-api-limit:*' | xargs redis-cli del";
+
 fn run(options: &Options) -> Result<Outcome, Failure> {
     let server = server::Server::from_env_or_start().map_err(|error| error.to_string())?;
     let traces = Traces::new(server.url())?;
+    println!("{HEADING}");
+    if std::env::var_os("REDIS_URL").is_some() {
+        println!("{TO_CLEAN_UP}");
+    }
     let api = api::Server::start(LIMIT)?;
     let run = Run {
         url: server.url().to_owned(),

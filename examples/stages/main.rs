@@ -47,6 +47,10 @@ const LEGEND: &str = "\
 Five locks and semaphores, each built by hand as tutorials build it, and then the same with redlatch.
 A, B, C, X and Y are clients on different machines. Keys are shown without their common prefix.";
 
+const TO_CLEAN_UP: &str = "
+What it writes is removed at the end. Should you stop it before:
+    redis-cli --scan --pattern '*redlatch-stages:*' | xargs redis-cli del";
+
 fn main() -> ExitCode {
     match end_as_victim_or_run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,6 +67,9 @@ fn end_as_victim_or_run() -> Result<(), Failure> {
     }
     let server = Server::from_env_or_start()?;
     writeln!(io::stdout(), "{LEGEND}")?;
+    if std::env::var_os("REDIS_URL").is_some() {
+        writeln!(io::stdout(), "{TO_CLEAN_UP}")?;
+    }
     let outcomes = Outcomes::of_all_stages(server.url())?;
     writeln!(io::stdout(), "\n\n{}", summary::table(&outcomes))?;
     Ok(())

@@ -12,6 +12,7 @@ use crate::{
     exclusive::Client,
     hand_over::{handed_over, holds, long_enough, pass},
     store::{MINUTE, PROMPT, Store, assert_free, sleepy_permits},
+    support::millis,
 };
 
 /// Permits that go on from one thread to the next as often as it takes.
@@ -42,6 +43,36 @@ pub fn a_permit_is_handed_on_with_a_new_fencing_token_while_others_hold_theirs(s
     assert_free(&semaphore, 1);
     drop(others);
     assert_free(&semaphore, 3);
+}
+
+pub fn a_permit_is_handed_on_within_a_turn_though_another_client_waits(store: &Store) {
+    let (clients, holder) = (
+        [store.sleepy_client(), store.sleepy_client()],
+        store.sleepy_semaphore(1),
+    );
+    let [ours, theirs] = clients.map(|client| handed_on(&client, 1));
+    // On a busy machine a turn of 20 ms may be over too soon; but not each time.
+    let handed_on = (0..20).any(|_| {
+        let order = Mutex::new(Vec::new());
+        let take = |semaphore: &Semaphore, who| {
+            let guard = semaphore.acquire_timeout(MINUTE / 2).unwrap();
+            order.lock().unwrap().push(who);
+            guard.release().unwrap();
+        };
+        let held = holder.acquire().unwrap();
+        thread::scope(|scope| {
+            // The other client comes before the second thread of ours, and may not come before it.
+            scope.spawn(|| take(&ours, "first"));
+            store.wait_for_waiters(&holder, 1);
+            scope.spawn(|| take(&theirs, "other"));
+            store.wait_for_waiters(&holder, 2);
+            let second = scope.spawn(|| take(&ours, "second"));
+            assert!(!held.wait_lost(millis(20)) && !second.is_finished());
+            held.release().unwrap();
+        });
+        order.into_inner().unwrap() == ["first", "second", "other"]
+    });
+    assert!(handed_on);
 }
 
 pub fn several_permits_are_handed_on_as_one(store: &Store) {

@@ -158,6 +158,7 @@ on_every_store! {
         }
         handed_permits {
             a_permit_is_handed_on_with_a_new_fencing_token_while_others_hold_theirs
+            a_permit_is_handed_on_within_a_turn_though_another_client_waits
             several_permits_are_handed_on_as_one
             permits_are_handed_on_to_those_who_want_as_many
             those_who_release_at_once_hand_on_to_different_threads
