@@ -24,6 +24,8 @@ struct State {
 /// What a waiting thread was woken by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Ring {
+    /// Another thread had something for it.
+    Outcome,
     /// Something may have changed.
     News,
     /// The key was left to it.
@@ -65,7 +67,10 @@ impl Bell {
         let mut state = self.state.lock();
         loop {
             if let Some(ring) = state.rung.take() {
-                state.alarm = None;
+                // Whoever takes over from one that is served has it still before it.
+                if ring != Ring::Outcome {
+                    state.alarm = None;
+                }
                 return Some(ring);
             }
             let now = clock.now();
@@ -117,6 +122,18 @@ mod tests {
         assert_eq!(bell.wait(&clock, start + 9 * SECOND), Some(Ring::News));
         assert_eq!(clock.now(), start + SECOND);
         assert_eq!(bell.wait(&clock, start + 9 * SECOND), None);
+    }
+
+    #[test]
+    fn one_that_is_served_leaves_its_alarm_to_whoever_takes_over() {
+        let (clock, bell, next) = (ManualClock::default(), Bell::default(), Bell::default());
+        let start = clock.now();
+        bell.ring_at(start + SECOND);
+        bell.ring(Ring::Outcome);
+        assert_eq!(bell.wait(&clock, Moment::NEVER), Some(Ring::Outcome));
+        bell.pass_to(&next);
+        assert_eq!(next.wait(&clock, start + 9 * SECOND), Some(Ring::News));
+        assert_eq!(clock.now(), start + SECOND);
     }
 
     #[test]

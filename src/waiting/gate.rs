@@ -211,7 +211,9 @@ impl Gate {
         line.name_heir();
         // Nobody is woken under the mutex, only to wait for it.
         drop(lines);
-        ring(bell);
+        if let Some(bell) = bell {
+            bell.ring(Ring::Outcome);
+        }
         pass
     }
 

@@ -66,8 +66,8 @@ struct Waiting<'a> {
     pauses: Pauses,
     /// The last failure.
     last: Option<Error>,
-    /// Whether the key was left to it.
-    knocked: bool,
+    /// What it was woken by.
+    heard: Option<Ring>,
 }
 
 /// What to do next.
@@ -113,7 +113,7 @@ impl<'a> Waiting<'a> {
             contact: Contact::default(),
             pauses: Pauses::default(),
             last: None,
-            knocked: false,
+            heard: None,
         }
     }
 
@@ -133,7 +133,7 @@ impl<'a> Waiting<'a> {
                 Standing::HeldHere { until } => {
                     let keep_by = self.registration.keep_by();
                     // After a knock, what stood in the way was given back.
-                    if self.knocked || core.clock.now() >= keep_by {
+                    if self.knocked() || core.clock.now() >= keep_by {
                         self.attempt()?
                     } else {
                         Step::Wait(until.min(keep_by))
@@ -161,8 +161,13 @@ impl<'a> Waiting<'a> {
                 let timeout = self.timeout(now);
                 return self.leave(timeout);
             }
-            self.knocked = self.bell.wait(&*core.clock, look_by.min(self.deadline)) == Some(Ring::Knock);
+            self.heard = self.bell.wait(&*core.clock, look_by.min(self.deadline));
         }
+    }
+
+    /// Whether the key was left to it.
+    fn knocked(&self) -> bool {
+        self.heard == Some(Ring::Knock)
     }
 
     /// Makes one attempt, and takes a place at the server if it fails and that is wanted.
@@ -172,7 +177,7 @@ impl<'a> Waiting<'a> {
             return Ok(Step::Repeat);
         }
         let request = if self.waits {
-            self.registration.request(self.contact.begun, self.knocked)
+            self.registration.request(self.contact.begun, self.knocked())
         } else {
             Request::default()
         };
@@ -238,7 +243,7 @@ impl<'a> Waiting<'a> {
             }
             Ok(Acquired::Busy { ttl, place }) => {
                 self.contact.heard();
-                self.registration.note_busy(place, sent.until(now), self.knocked);
+                self.registration.note_busy(place, sent.until(now), self.knocked());
                 let interval = if heard {
                     self.pauses = Pauses::default();
                     core.poll_interval
@@ -281,7 +286,7 @@ impl<'a> Waiting<'a> {
         let Acquire { core, name, terms, .. } = *self.acquire;
         let hold = self.registration.hold().clone();
         let lease = Arc::new(Lease::new(hold, name.clone(), grant, terms, core.clock.clone()));
-        self.registration.note_granted(self.knocked, core.clock.now());
+        self.registration.note_granted(self.knocked(), core.clock.now());
         match &self.line {
             Some(line) => line.granted(&lease),
             None => core.gate.hold(&lease),
@@ -325,11 +330,13 @@ impl<'a> Waiting<'a> {
             && was_first
             && !lease.hold.resource.is_exclusive()
         {
-            match place {
-                _ if self.knocked => self.registration.ring_for_successor(Ring::Knock),
-                PlaceLeft::Kept => {}
-                PlaceLeft::GivenUp => self.registration.note_withdrawn(),
-                PlaceLeft::Doubtful => self.registration.ring_for_successor(Ring::News),
+            match (place, self.heard) {
+                (_, Some(Ring::Knock)) => self.registration.ring_for_successor(Ring::Knock),
+                (PlaceLeft::GivenUp, _) => self.registration.note_withdrawn(),
+                (PlaceLeft::Doubtful, _) | (PlaceLeft::Kept, Some(Ring::News)) => {
+                    self.registration.ring_for_successor(Ring::News)
+                }
+                (PlaceLeft::Kept, _) => {}
             }
             line.bequeath(self.registration);
         }

@@ -117,6 +117,7 @@ impl Registration {
         if let Some(expectation) = &former.expectation {
             expectation.rebind(&self.bell);
         }
+        former.lease = former.lease.max(self.lease);
         mem::swap(&mut self.bell, &mut former.bell);
         mem::swap(self, &mut former);
     }

@@ -151,6 +151,7 @@ on_every_store! {
             a_fair_waiter_for_all_permits_does_not_starve_among_single_takers
             a_fair_waiter_for_several_keeps_its_turn_for_longer_than_a_place_lasts
             threads_that_hand_permits_on_let_a_waiter_of_another_client_have_its_turn
+            a_permit_that_ends_by_itself_goes_past_those_for_whom_it_is_too_little
             threads_that_take_permits_again_and_again_never_need_to_look_by_themselves
             waits_that_end_in_vain_leave_nothing_reserved
             permits_whose_waiter_gives_up_when_its_turn_has_come_go_to_the_next

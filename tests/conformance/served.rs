@@ -352,6 +352,31 @@ pub fn threads_that_hand_permits_on_let_a_waiter_of_another_client_have_its_turn
     }
 }
 
+pub fn a_permit_that_ends_by_itself_goes_past_those_for_whom_it_is_too_little(store: &Store) {
+    let held = [(); 3].map(|()| store.sleepy_semaphore(3).acquire().unwrap());
+    thread::scope(|scope| {
+        let short = store.sleepy_semaphore(3).timed(millis(400));
+        let ending = Waiter::start(scope, &short);
+        store.wait_for_waiters(&short, 1);
+        let mut others = Vec::new();
+        for permits in [2, 2, 1] {
+            let semaphore = store.sleepy_semaphore(3).permits(permits);
+            others.push(Waiter::start(scope, &semaphore));
+            store.wait_for_waiters(&semaphore, others.len() + 1);
+        }
+        let [first, second, third] = held;
+        first.release().unwrap();
+        // Its lease ends, and nobody tells.
+        std::mem::forget(ending.served());
+        let one = others.pop().unwrap();
+        wait_until("the last to be served", PROMPT, || one.has_ended());
+        drop((one.served(), second, third));
+        for other in others {
+            other.served().release().unwrap();
+        }
+    });
+}
+
 pub fn threads_that_take_permits_again_and_again_never_need_to_look_by_themselves(store: &Store) {
     const LIMIT: u32 = 5;
     let clients = [store.sleepy_client(), store.sleepy_client()];

@@ -151,6 +151,10 @@ fn main() -> ExitCode {
     }
     trials! { THREE, false:
         permits::a_permit_that_is_left_to_one_who_does_not_come_goes_to_the_next
+        permits::what_one_does_not_come_for_goes_past_those_for_whom_it_is_too_little
+    }
+    trials! { THREE, true:
+        permits::a_lower_limit_takes_back_what_was_left_to_the_last_in_order
     }
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

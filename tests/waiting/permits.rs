@@ -126,6 +126,45 @@ pub fn a_permit_that_is_left_to_one_who_does_not_come_goes_to_the_next(corner: &
     assert_eq!(corner.holders().len(), 3);
 }
 
+pub fn what_one_does_not_come_for_goes_past_those_for_whom_it_is_too_little(corner: &Corner) {
+    let mut guards = take_all(corner);
+    let waiter = |nth, permits| {
+        let mut worker = corner.worker();
+        worker.send(format_args!("take {}", corner.terms().permits(permits)));
+        corner.wait_for_registered(nth);
+        worker
+    };
+    let (stopped, _for_two) = (waiter(1, 1), [waiter(2, 2), waiter(3, 2)]);
+    let mut last = waiter(4, 1);
+    stopped.stop();
+    guards.pop().unwrap().release().unwrap();
+    // Nobody looks by itself so soon.
+    assert_eq!(last.receive_within(PROMPT), "took");
+    stopped.resume();
+}
+
+pub fn a_lower_limit_takes_back_what_was_left_to_the_last_in_order(corner: &Corner) {
+    let guards = take_all(corner);
+    let mut workers = [corner.worker(), corner.worker()];
+    for (nth, permits) in [2, 1].into_iter().enumerate() {
+        workers[nth].send(format_args!("take {}", corner.terms().permits(permits)));
+        corner.wait_for_registered(nth + 1);
+    }
+    workers.iter().for_each(Worker::stop);
+    drop(guards);
+    let semaphore = corner.client().semaphore(NAME, 3);
+    assert_eq!(semaphore.inspect().unwrap().reserved, 3);
+    semaphore.set_limit(2).unwrap();
+    assert_eq!(semaphore.inspect().unwrap().reserved, 2);
+    let [first, second] = &mut workers;
+    second.resume();
+    first.resume();
+    assert_eq!(first.receive_within(PROMPT), "took");
+    assert!(!second.has_answered());
+    assert_eq!(first.ask("release"), "released");
+    assert_eq!(second.receive_within(PROMPT), "took");
+}
+
 pub fn one_who_wants_several_is_waited_for_by_those_who_keep_to_their_turns_only(corner: &Corner) {
     let (holder, terms) = (corner.client(), corner.terms());
     let [two, one] = [2, 1].map(|permits| terms.clone().permits(permits).acquire(&holder).unwrap());

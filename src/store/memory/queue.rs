@@ -90,6 +90,11 @@ impl Queue {
         others
     }
 
+    /// The tokens of all, the last one first.
+    pub(super) fn last_first(&self) -> Vec<Token> {
+        self.waiters.values().rev().map(|waiter| waiter.token.clone()).collect()
+    }
+
     pub(super) fn len(&self, now: Moment) -> usize {
         self.waiters.values().filter(|waiter| waiter.lives_until > now).count()
     }

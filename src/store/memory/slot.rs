@@ -182,7 +182,7 @@ impl Slot {
 
     /// Leaves what is free to those who wait, as claims, in their order. One that needs more than there is stops the
     /// others if it is strict about its turn, and is passed over if not; so is one whom nobody hears knocked for. The
-    /// next two clients are told when a claim is over.
+    /// next two clients whom that would serve are told when a claim is over.
     pub(super) fn serve(&mut self, inboxes: &mut Inboxes, now: Moment) {
         self.expire(now);
         self.queue.bury(now);
@@ -214,6 +214,7 @@ impl Slot {
                 continue;
             }
             let others = self.queue.call(place, now);
+            let freed_then = waiter.resource.permits();
             self.grants.push(Grant {
                 token: waiter.token,
                 resource: waiter.resource,
@@ -221,7 +222,9 @@ impl Slot {
                 claim: true,
             });
             let mut delay = now.until(claim_ends);
-            for other in others.into_iter().take(2) {
+            let room_then = self.room().saturating_add(freed_then);
+            let served_then = others.into_iter().filter(|other| other.resource.permits() <= room_then);
+            for other in served_then.take(2) {
                 inboxes.leave(&other.channel, knock(&other, delay));
                 delay *= 2;
             }
@@ -234,6 +237,13 @@ impl Slot {
             self.limit = Limit::declared(resource, now);
         }
         self.limit.effective = limit;
+        // What was left to the last of those who wait and is too much is taken back.
+        for token in self.queue.last_first() {
+            if !self.is_overdrawn() {
+                break;
+            }
+            self.grants.retain(|grant| grant.token != token || !grant.claim);
+        }
         self.limit.kept_until = self.limit.kept_until.max(now + KEPT);
     }
 

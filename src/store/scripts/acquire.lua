@@ -33,11 +33,12 @@ if place and unless_wrong_type(pcall('HGET', waiters, token), 'hget') == nil the
 end
 
 local line = ARGV[5] and queue_at(queue, waiters)
-local granted, changes_in, freed = slot_take(token, lease, ARGV[5] == '1' and line, place)
+local granted, changes_in, some_are_free = slot_take(token, lease, ARGV[5] == '1' and line, place)
 if not granted then
   local waits = ARGV[7] and line.enter(token, place, ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9]), 10)
-  if freed then
-    line.serve()
+  -- Nobody else tells those who want less, or have to have it first.
+  if some_are_free and length(queue) > 0 then
+    (line or queue_at(queue, waiters)).serve()
   end
   return {changes_in, waits or place or 0}
 end

@@ -7,7 +7,7 @@
 --   slot_take(token, ms, line, place)
 --                          grants it if it is the token's already, left to it, or free and nobody in the line is ahead;
 --                          without a line nobody is. Returns true; or false, in how many ms that may change (-1 for never),
---                          and whether permits became free that had been left to the token
+--                          and whether some of it is free all the same
 --   slot_found(token)      1 if the token holds it, 0 if it does not, -1 if something else stands there
 --   slot_prolong(token, ms)   makes the hold last at least so long from now; never shortens it
 --   slot_drop(token)       takes it from its holder

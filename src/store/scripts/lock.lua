@@ -55,8 +55,8 @@ local function slot_for_waiters()
   local self = {}
 
   -- Whether so much is known to be free.
-  function self.has_room()
-    return is_free
+  function self.has_room(count)
+    return is_free or count == 0
   end
 
   function self.is_left_to()

@@ -96,17 +96,31 @@ local function queue_at(queue, waiters)
     return type(heard) == 'number' and heard > 0
   end
 
-  -- Tells the next two other clients when the claim is over, one after the other, lest the slot lies idle because the
-  -- owner does not come. All waiters of a client that was stopped are as dead as the first.
+  -- Tells the next two other clients whom that would serve when the claim is over, one after the other, lest the slot lies
+  -- idle because the owner does not come. All waiters of a client that was stopped are as dead as the first.
   local function alert_others(owner, at)
     local told = {[owner.channel] = true}
     local delay = owner.claim
     for _, token in ipairs(call('ZRANGE', queue, at + 1, at + 8)) do
       local waiter = delay <= 2 * owner.claim and alive(token)
-      if waiter and not told[waiter.channel] then
+      if waiter and not told[waiter.channel] and slot.has_room(waiter.permits - owner.permits) then
         told[waiter.channel] = true
         delay = knock(waiter, delay) and delay + owner.claim or delay
       end
+    end
+  end
+
+  -- Takes back what was left to those who wait, the last ones first, as long as more is taken than there is.
+  function self.take_back()
+    local at = -1
+    while slot_is_overdrawn() do
+      local token = call('ZRANGE', queue, at, at)[1]
+      if not token then
+        return
+      end
+      local permits = string.match(call('HGET', waiters, token) or '', '^%d+ %d+ (%d+)')
+      slot.drop_claim(token, tonumber(permits or 1))
+      at = at - 1
     end
   end
 

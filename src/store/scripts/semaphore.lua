@@ -121,8 +121,8 @@ local function slot_drop(token)
 end
 
 -- Grants its permits to the token if they are that already, left to it, or free and nobody in the line is ahead. Without
--- a line nobody is. Otherwise returns false, in how many ms that may change, -1 for never, and whether what was left to it
--- is free again.
+-- a line nobody is. Otherwise returns false, in how many ms that may change, -1 for never, and whether some are free all
+-- the same.
 local function slot_take(token, ms, line, place)
   ms = tonumber(ms)
   if ends(token) then
@@ -138,11 +138,11 @@ local function slot_take(token, ms, line, place)
       -- The limit was lowered meanwhile. Permits are left to it anew when there is room.
       remove(claim_of(token), permits)
     end
-    return false, last and last - millis() or -1, claimed > 0
+    return false, last and last - millis() or -1, missing < permits
   end
   local head = claimed == 0 and line and line.ahead_of(token, place or 0)
   if head then
-    return false, head.left
+    return false, head.left, true
   end
   put(token, permits, ms)
   if stored then

@@ -1,4 +1,5 @@
--- Sets how many permits a semaphore has, and leaves those that this adds to those who wait.
+-- Sets how many permits a semaphore has. Those that this adds are left to those who wait; what was left to the last of
+-- them and is too much is taken back.
 --
 -- KEYS  the semaphore's, then 1 queue   2 waiters
 -- ARGV  the semaphore's, then 1 the new limit
@@ -12,6 +13,8 @@ if slot_found('') == -1 then
 end
 slot_set_limit(ARGV[1], 0)
 if length(KEYS[1]) > 0 then
-  queue_at(KEYS[1], KEYS[2]).serve()
+  local line = queue_at(KEYS[1], KEYS[2])
+  line.take_back()
+  line.serve()
 end
 return 0
