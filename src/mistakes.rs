@@ -31,8 +31,6 @@ pub(crate) enum Mistake {
     InheritsInSilence,
     /// One that was handed a permit leaves its place without waking the next.
     VacatesInSilence,
-    /// One that has a place of its own takes over another one's as well.
-    TakesOverTwice,
     /// The thread that listens goes to sleep without a look whether the client has gone.
     SleepsThroughTheEnd,
 }

@@ -471,7 +471,7 @@ impl InLine<'_> {
         let mut lines = self.gate.lines.lock();
         let line = lines.get_mut(&self.resource).filter(|line| self.is_first(line))?;
         let registration = line.vacated.take()?;
-        if !fresh && !makes(Mistake::TakesOverTwice) {
+        if !fresh {
             drop(lines);
             return None;
         }
