@@ -101,7 +101,7 @@ impl Cleanup {
             return None;
         }
         // Jittered: what failed together in one batch, maybe because of one of them, is not to be tried together for ever.
-        let pause = self.pause.mul_f64(0.75 + 0.5 * fastrand::f64());
+        let pause = self.pause.mul_f64(0.75 + 0.25 * fastrand::f64());
         let due = (now + pause).min(done_at);
         self.pause = (self.pause * 2).min(self.longest_pause);
         Some((self, due))
