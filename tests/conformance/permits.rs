@@ -384,7 +384,10 @@ pub fn whatever_is_held_or_reserved_is_never_more_than_there_is(store: &Store) {
         });
     });
     let seen = reserved.expect("somebody has ended early");
-    let said = format!("{} reserved for waiters; ", seen.reserved);
+    let said = match seen.reserved {
+        1 => "reserved for a waiter; ".to_owned(),
+        reserved => format!("{reserved} reserved for waiters; "),
+    };
     assert!(!seen.is_free() && seen.to_string().contains(&said), "{seen}");
     assert_free(&watcher, LIMIT);
 }
