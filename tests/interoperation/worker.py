@@ -35,7 +35,8 @@ def extend(additional, how):
 class Counters:
     """Threads that count as nobody should without a lock, until they are told to stop."""
 
-    def start(self, name, counter, entries, threads):
+    def start(self, name, counter, entries, threads, in_a_row):
+        self.in_a_row = int(in_a_row)
         self.stopped = threading.Event()
         self.counts, self.failures = [], []
         arguments = (bytes.fromhex(name), bytes.fromhex(counter), bytes.fromhex(entries))
@@ -48,6 +49,10 @@ class Counters:
         try:
             count = 0
             while not self.stopped.is_set():
+                last = client.lrange(entries, -self.in_a_row, -1)
+                if last == [b"redis-py"] * self.in_a_row:
+                    self.stopped.wait(0.002)
+                    continue
                 # Tries far more often than it does by default, so that both kinds of client get their turns.
                 with client.lock(name, timeout=30, sleep=0.002, blocking_timeout=30):
                     before = int(client.get(counter) or 0)
