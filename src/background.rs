@@ -2,12 +2,15 @@
 
 use std::{convert::Infallible, io, time::Duration};
 
-use crate::sync::{
-    mpsc,
-    thread::{self, JoinHandle},
+use crate::{
+    signals,
+    sync::{
+        mpsc,
+        thread::{self, JoinHandle},
+    },
 };
 
-/// A named thread of redlatch's own.
+/// A named thread of redlatch's own, which gets no signals.
 pub(crate) struct Background {
     thread: JoinHandle<()>,
     /// Nothing is ever sent: the other end is dropped when the thread's work ends.
@@ -17,9 +20,12 @@ pub(crate) struct Background {
 impl Background {
     pub(crate) fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<Self> {
         let (running, ended) = mpsc::channel();
-        let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
-            let _running: mpsc::Sender<Infallible> = running;
-            work();
+        let thread = thread::Builder::new().name(name.to_owned());
+        let thread = signals::blocked(|| {
+            thread.spawn(move || {
+                let _running: mpsc::Sender<Infallible> = running;
+                work();
+            })
         })?;
         Ok(Self { thread, ended })
     }

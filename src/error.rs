@@ -98,6 +98,11 @@ impl Error {
     pub(crate) fn invalid(why: impl Into<String>) -> Self {
         Self::InvalidArgument(why.into())
     }
+
+    /// What led to it, the nearest first.
+    pub(crate) fn causes(&self) -> impl Iterator<Item = &(dyn error::Error + 'static)> {
+        iter::successors(error::Error::source(self), |cause| cause.source())
+    }
 }
 
 impl fmt::Debug for Error {
@@ -117,7 +122,7 @@ impl fmt::Debug for Error {
             Self::Thread(_) => "Thread",
         };
         write!(f, "{variant}({self}")?;
-        for cause in iter::successors(error::Error::source(self), |cause| cause.source()) {
+        for cause in self.causes() {
             write!(f, ": {cause}")?;
         }
         f.write_str(")")

@@ -3,7 +3,10 @@
 use std::{
     fmt,
     panic::{RefUnwindSafe, UnwindSafe},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -36,9 +39,12 @@ use crate::{
               `let _ = …` would release it at once"]
 pub struct Guard {
     held: ProcessBound<Held>,
-    /// Set by `release`, which leaves the drop nothing to do.
-    released: bool,
+    /// Set by the first that releases it, which leaves the others nothing to do.
+    released: AtomicBool,
 }
+
+/// How many command timeouts a release may take.
+const RELEASE_TIMEOUTS: u32 = 2;
 
 /// What a guard owns.
 struct Held {
@@ -80,7 +86,7 @@ impl Guard {
                 lease,
                 fencing_token,
             }),
-            released: false,
+            released: AtomicBool::new(false),
         };
         if handed_on && wait.is_cancelled() {
             return Err(Error::Cancelled);
@@ -149,7 +155,9 @@ impl Guard {
 
     /// Blocks until the lock is lost, for at most `limit`; tells whether it was lost. No I/O.
     pub fn wait_lost(&self, limit: Duration) -> bool {
-        self.held.get().map_or(true, |held| held.lease.wait_lost(limit))
+        self.held
+            .get()
+            .map_or(true, |held| held.lease.wait_lost(held.fencing_token, limit))
     }
 
     /// Makes the lease end `lease` from now, unless it lasts longer already. One round trip, at most one command
@@ -186,10 +194,30 @@ impl Guard {
     /// - [`Error::Lost`] if the lease had been lost before.
     /// - [`Error::Unconfirmed`] if the lock was held until now, but the server did not confirm the release: the lock
     ///   may stay taken until the background work gets through, or its lease ends.
-    pub fn release(mut self) -> Result<(), Error> {
-        self.released = true;
-        let held = self.held.get()?;
-        held.release(held.core.command_timeout * 2)
+    pub fn release(self) -> Result<(), Error> {
+        self.try_release().unwrap_or(Ok(()))
+    }
+
+    /// Releases the lock as [`release`](Self::release) does, through any of several references; `None` if that was done
+    /// before.
+    pub(crate) fn try_release(&self) -> Option<Result<(), Error>> {
+        self.end(RELEASE_TIMEOUTS)
+    }
+
+    /// Tells whether it was released.
+    #[cfg(feature = "capi")]
+    pub(crate) fn is_released(&self) -> Result<bool, Error> {
+        self.held.get()?;
+        Ok(self.released.load(Ordering::SeqCst))
+    }
+
+    fn end(&self, command_timeouts: u32) -> Option<Result<(), Error>> {
+        let held = match self.held.get() {
+            Ok(held) => held,
+            Err(error) => return Some(Err(error)),
+        };
+        (!self.released.swap(true, Ordering::SeqCst))
+            .then(|| held.release(held.core.command_timeout * command_timeouts))
     }
 }
 
@@ -197,12 +225,8 @@ impl Drop for Guard {
     /// Releases the lock, best effort: for at most one command timeout, then in the background. If the guard is the
     /// last handle of its client, the client goes with it: up to one command timeout more.
     fn drop(&mut self) {
-        if !self.released
-            && let Ok(held) = self.held.get()
-        {
-            // Whom it concerns learns of a loss by the callback; there is nobody here to tell.
-            let _ = held.release(held.core.command_timeout);
-        }
+        // Whom it concerns learns of a loss by the callback; there is nobody here to tell.
+        let _ = self.end(1);
     }
 }
 

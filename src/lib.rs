@@ -1,4 +1,5 @@
-#![forbid(unsafe_code)]
+#![cfg_attr(not(feature = "capi"), forbid(unsafe_code))]
+#![deny(unsafe_code)]
 #![deny(missing_docs)]
 //! Distributed locks and counting semaphores on Redis and Valkey for blocking, threaded programs: leased, renewed in the
 //! background, with a fencing token for every grant. No async runtime.
@@ -83,6 +84,9 @@ mod cancel;
 mod client;
 mod clock;
 mod error;
+#[cfg(feature = "capi")]
+#[allow(unsafe_code)]
+mod ffi;
 mod fork;
 mod guard;
 mod inspection;
@@ -95,6 +99,7 @@ mod lock;
 mod mistakes;
 mod named;
 mod semaphore;
+mod signals;
 mod store;
 mod sync;
 mod wait;

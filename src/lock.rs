@@ -98,6 +98,12 @@ impl Lock {
         self
     }
 
+    /// Refuses a name and settings that cannot work. No I/O.
+    #[cfg(feature = "capi")]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.named.check()
+    }
+
     /// Returns the lock's name.
     pub fn name(&self) -> &[u8] {
         &self.named.name

@@ -39,6 +39,13 @@ impl Named {
         Ok((core, Resource { key, kind }))
     }
 
+    /// Refuses a name and terms that cannot work. No I/O.
+    #[cfg(feature = "capi")]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.resolve()?;
+        self.terms.check()
+    }
+
     pub(crate) fn acquire(&self, wait: Wait) -> Result<Guard, Error> {
         let (core, resource) = self.resolve()?;
         self.terms.check()?;

@@ -125,6 +125,12 @@ impl Semaphore {
         self
     }
 
+    /// Refuses a name and settings that cannot work. No I/O.
+    #[cfg(feature = "capi")]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.named.check()
+    }
+
     /// Returns the semaphore's name.
     pub fn name(&self) -> &[u8] {
         &self.named.name

@@ -187,6 +187,8 @@ struct State {
     on_lost: Option<OnLost>,
     /// Its place on the keeper's schedule.
     renewal: Option<Id>,
+    /// How many threads wait for the grant's end.
+    watchers: u32,
     /// Rung when it is lost: of the thread that waits for it here.
     heir: Option<Arc<Bell>>,
 }
@@ -238,6 +240,7 @@ impl Lease {
                 trouble: None,
                 on_lost: terms.on_lost.clone(),
                 renewal: None,
+                watchers: 0,
                 heir: None,
             }),
             clock,
@@ -270,6 +273,9 @@ impl Lease {
         state.turn.handed_on += 1;
         state.fencing_token = fencing_token;
         state.must_end = now + self.terms.max_hold;
+        if state.watchers > 0 {
+            self.ended.notify_all();
+        }
         Succession::HandedOn(fencing_token, mem::replace(&mut state.on_lost, to.on_lost.clone()))
     }
 
@@ -327,21 +333,24 @@ impl Lease {
         }
     }
 
-    /// Waits until the lease no longer holds, for at most `limit`; tells whether it came to that.
-    pub(crate) fn wait_lost(&self, limit: Duration) -> bool {
+    /// Waits until the grant with this fencing token no longer holds, for at most `limit`; tells whether it came to that.
+    pub(crate) fn wait_lost(&self, fencing_token: u64, limit: Duration) -> bool {
         let deadline = self.clock.now() + limit;
         let mut state = self.state.lock();
-        loop {
-            if self.phase(&state) != Phase::Held {
-                return true;
+        state.watchers += 1;
+        let lost = loop {
+            if self.phase(&state) != Phase::Held || state.fencing_token != fencing_token {
+                break true;
             }
             let now = self.clock.now();
             if now >= deadline {
-                return false;
+                break false;
             }
             let wake = deadline.min(state.valid_until);
             state = self.ended.wait_for(state, now.until(wake));
-        }
+        };
+        state.watchers -= 1;
+        lost
     }
 
     /// The longest length that may be asked for now.

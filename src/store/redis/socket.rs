@@ -22,6 +22,8 @@ use rustix::{
     net::{RecvFlags, recv},
 };
 
+use crate::signals;
+
 pub(super) struct Socket {
     line: Arc<Line>,
     deadline: Instant,
@@ -196,10 +198,13 @@ impl Aside {
             return Err(io::Error::other("too many earlier attempts are still under way"));
         }
         let (sender, receiver) = mpsc::channel();
-        thread::Builder::new().name("redlatch-connect".into()).spawn(move || {
-            // Nobody listens any more once the deadline has passed.
-            let _ = sender.send(call());
-            drop(place);
+        let thread = thread::Builder::new().name("redlatch-connect".into());
+        signals::blocked(|| {
+            thread.spawn(move || {
+                // Nobody listens any more once the deadline has passed.
+                let _ = sender.send(call());
+                drop(place);
+            })
         })?;
         receiver.recv_timeout(left(deadline)?).map_err(|_| timed_out())
     }

@@ -1,0 +1,182 @@
+//! What crosses the boundary, and what must not: pointers are checked, panics stay on this side.
+
+use std::{
+    ffi::{CStr, c_char},
+    panic::{AssertUnwindSafe, catch_unwind},
+    ptr::NonNull,
+    slice,
+    time::Duration,
+};
+
+use super::{
+    last_error,
+    status::{Failed, REDLATCH_OK},
+};
+use crate::Wait;
+
+/// In place of the length of a name or pattern: it ends before its first NUL.
+pub const REDLATCH_NUL_TERMINATED: usize = usize::MAX;
+
+/// In place of a time to wait: as long as it takes. As a remaining time: without end.
+pub const REDLATCH_FOREVER: u64 = u64::MAX;
+
+/// The most bytes that a name, a prefix or a pattern may have.
+pub const REDLATCH_MAX_LENGTH: usize = 1048576;
+
+/// Makes a call, and keeps what it has to say if it fails.
+pub(super) fn report(call: impl FnOnce() -> Result<(), Failed>) -> i32 {
+    match contain(call) {
+        Ok(()) => REDLATCH_OK,
+        Err(failed) => last_error::keep(failed),
+    }
+}
+
+/// The same for functions that have no code to return: `otherwise` stands for a failure.
+pub(super) fn answer<T>(otherwise: T, call: impl FnOnce() -> Result<T, Failed>) -> T {
+    contain(call).unwrap_or_else(|failed| {
+        last_error::keep(failed);
+        otherwise
+    })
+}
+
+fn contain<T>(call: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
+    // Nothing that the caller can reach is left half changed: all of it is as unwind-safe as the Rust API.
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| Err(Failed::panicked(panic)))
+}
+
+/// Looks at what a caller's pointer points to.
+///
+/// # Safety
+///
+/// It is null, or points to a `T` that lives on for `'a`.
+pub(super) unsafe fn borrow<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, Failed> {
+    // SAFETY: as this function asks for.
+    unsafe { pointer.as_ref() }.ok_or_else(|| Failed::null(what))
+}
+
+/// The same, to be changed.
+///
+/// # Safety
+///
+/// It is null, or points to a `T` that lives on for `'a` and that nothing else refers to meanwhile.
+pub(super) unsafe fn borrow_mut<'a, T>(pointer: *mut T, what: &str) -> Result<&'a mut T, Failed> {
+    // SAFETY: as this function asks for.
+    unsafe { pointer.as_mut() }.ok_or_else(|| Failed::null(what))
+}
+
+/// A place for a result, which is written to only if the call succeeds.
+pub(super) struct Out<T>(NonNull<T>);
+
+impl<T> Out<T> {
+    /// # Safety
+    ///
+    /// The pointer is null, or may be written to as long as the call lasts.
+    pub(super) unsafe fn new(pointer: *mut T, what: &str) -> Result<Self, Failed> {
+        NonNull::new(pointer).map(Self).ok_or_else(|| Failed::null(what))
+    }
+
+    pub(super) fn set(self, value: T) {
+        // SAFETY: `new` asks for it. What was there before is the caller's, and not for us to drop.
+        unsafe { self.0.write(value) }
+    }
+}
+
+impl<T> Out<*mut T> {
+    /// Gives the caller a handle, to be freed by `free`.
+    pub(super) fn hand_out(self, value: T) {
+        self.set(Box::into_raw(Box::new(value)));
+    }
+}
+
+/// Frees a handle; does nothing for null.
+///
+/// # Safety
+///
+/// It is null, or was handed out by [`Out::hand_out`] and not freed before.
+pub(super) unsafe fn free<T>(handle: *mut T) {
+    answer((), || {
+        if !handle.is_null() {
+            // SAFETY: as this function asks for.
+            drop(unsafe { Box::from_raw(handle) });
+        }
+        Ok(())
+    });
+}
+
+/// Looks at bytes of the caller's.
+///
+/// # Safety
+///
+/// The pointer is null, or points to so many bytes that live on for `'a`, or to ones that end with a NUL if the length is
+/// [`REDLATCH_NUL_TERMINATED`].
+pub(super) unsafe fn bytes<'a>(pointer: *const c_char, length: usize, what: &str) -> Result<&'a [u8], Failed> {
+    if pointer.is_null() {
+        return Err(Failed::null(what));
+    }
+    let found = if length == REDLATCH_NUL_TERMINATED {
+        // SAFETY: as this function asks for.
+        unsafe { CStr::from_ptr(pointer) }.to_bytes()
+    } else if length <= REDLATCH_MAX_LENGTH {
+        // SAFETY: as this function asks for.
+        unsafe { slice::from_raw_parts(pointer.cast(), length) }
+    } else {
+        // Not looked at: it may well be no length at all.
+        return Err(Failed::too_long(what, length));
+    };
+    if found.len() > REDLATCH_MAX_LENGTH {
+        return Err(Failed::too_long(what, found.len()));
+    }
+    Ok(found)
+}
+
+/// Looks at text of the caller's, which ends with a NUL.
+///
+/// # Safety
+///
+/// The pointer is null, or points to such text, which lives on for `'a`.
+pub(super) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Failed> {
+    // SAFETY: as this function asks for.
+    let bytes = unsafe { bytes(pointer, REDLATCH_NUL_TERMINATED, what) }?;
+    str::from_utf8(bytes).map_err(|_| Failed::invalid(format!("the {what} is not UTF-8")))
+}
+
+/// Bytes of ours for the caller to look at, as long as what owns them lives. They are followed by a NUL, so that they
+/// can be taken for a string if they have none inside.
+pub(super) struct Lent(Box<[u8]>);
+
+impl Lent {
+    pub(super) fn new(bytes: &[u8]) -> Self {
+        Self([bytes, b"\0"].concat().into())
+    }
+
+    pub(super) fn as_ptr(&self) -> *const c_char {
+        self.0.as_ptr().cast()
+    }
+
+    /// With the length, for which there may be a place.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is null, or may be written to.
+    pub(super) unsafe fn with_length(&self, length: *mut usize) -> *const c_char {
+        if let Some(length) = NonNull::new(length) {
+            // SAFETY: as this function asks for.
+            unsafe { length.write(self.0.len() - 1) };
+        }
+        self.as_ptr()
+    }
+}
+
+/// How long `wait_ms` says an acquire may wait.
+pub(super) fn wait(wait_ms: u64) -> Wait {
+    match wait_ms {
+        0 => Wait::none(),
+        REDLATCH_FOREVER => Wait::forever(),
+        _ => Wait::at_most(Duration::from_millis(wait_ms)),
+    }
+}
+
+/// A duration in whole milliseconds, rounded down.
+pub(super) fn as_millis(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(REDLATCH_FOREVER)
+}

@@ -1,0 +1,157 @@
+//! `redlatch_options`: the settings of a client.
+
+use std::{ffi::c_char, time::Duration};
+
+use super::{
+    boundary::{Out, borrow, bytes, free, report, text},
+    status::Failed,
+};
+use crate::{Client, ClientBuilder, fork::ProcessBound, sync::Mutex};
+
+/// Settings for redlatch_client_open_with(). They may serve for many clients, and be freed before these.
+pub struct redlatch_options {
+    builder: ProcessBound<Mutex<ClientBuilder>>,
+}
+
+impl redlatch_options {
+    pub(super) fn builder(&self) -> Result<ClientBuilder, Failed> {
+        Ok(self.builder.get()?.lock().clone())
+    }
+
+    fn set(&self, change: impl FnOnce(ClientBuilder) -> ClientBuilder) -> Result<(), Failed> {
+        let mut builder = self.builder.get()?.lock();
+        *builder = change(builder.clone());
+        Ok(())
+    }
+}
+
+/// Makes settings, all of them at their defaults. No I/O; the settings are checked by redlatch_client_open_with().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_new(out: *mut *mut redlatch_options) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let out = unsafe { Out::new(out, "out") }?;
+        out.hand_out(redlatch_options {
+            builder: ProcessBound::new(Mutex::new(Client::builder())),
+        });
+        Ok(())
+    })
+}
+
+/// Sets the server, as redlatch_client_open() takes it. Defaults to "redis://127.0.0.1/".
+///
+/// Errors: REDLATCH_INVALID_ARGUMENT if it is not UTF-8, REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_url(options: *mut redlatch_options, url: *const c_char) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let (options, url) = unsafe { (borrow(options, "options")?, text(url, "URL")?) };
+        options.set(|builder| builder.url(url))
+    })
+}
+
+/// Sets what stands before every key, so that programs can share a server. Defaults to nothing.
+///
+/// `len` bytes, or up to the first NUL with REDLATCH_NUL_TERMINATED.
+/// Errors: REDLATCH_INVALID_ARGUMENT for one that is too long, REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_prefix(
+    options: *mut redlatch_options,
+    prefix: *const c_char,
+    len: usize,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let (options, prefix) = unsafe { (borrow(options, "options")?, bytes(prefix, len, "prefix")?) };
+        options.set(|builder| builder.prefix(prefix))
+    })
+}
+
+/// Sets what stands between the prefix and a lock's name; may be empty. Defaults to "lock:".
+///
+/// `len` bytes, or up to the first NUL with REDLATCH_NUL_TERMINATED.
+/// Errors: REDLATCH_INVALID_ARGUMENT for one that is too long, REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_lock_prefix(
+    options: *mut redlatch_options,
+    lock_prefix: *const c_char,
+    len: usize,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let (options, prefix) = unsafe { (borrow(options, "options")?, bytes(lock_prefix, len, "lock prefix")?) };
+        options.set(|builder| builder.lock_prefix(prefix))
+    })
+}
+
+/// Sets how many requests may be under way at once, each on a connection of its own; the background work has one more.
+/// Connections are opened when needed. At least 1; defaults to 10.
+///
+/// Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_pool_size(options: *mut redlatch_options, pool_size: u32) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let options = unsafe { borrow(options, "options") }?;
+        options.set(|builder| builder.pool_size(pool_size))
+    })
+}
+
+/// Sets how long opening a connection may take, at most; it counts into the command timeout. In milliseconds, from 1
+/// to 3600000 (1 hour); defaults to 1000.
+///
+/// Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_connect_timeout_ms(
+    options: *mut redlatch_options,
+    connect_timeout_ms: u64,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let options = unsafe { borrow(options, "options") }?;
+        options.set(|builder| builder.connect_timeout(Duration::from_millis(connect_timeout_ms)))
+    })
+}
+
+/// Sets how long one request may take, at most: waiting for a free connection, opening one and the answer included. In
+/// milliseconds, from 1 to 3600000 (1 hour); defaults to 2000.
+///
+/// It does not limit how long an acquire waits; it is by how much an acquire can be late when the server does not
+/// answer. A redlatch_guard_free() then takes one, a redlatch_guard_release() two.
+/// Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_command_timeout_ms(
+    options: *mut redlatch_options,
+    command_timeout_ms: u64,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let options = unsafe { borrow(options, "options") }?;
+        options.set(|builder| builder.command_timeout(Duration::from_millis(command_timeout_ms)))
+    })
+}
+
+/// Sets the longest pause between two looks of a waiter that nobody wakes: by when a release of another library is
+/// noticed. In milliseconds, from 10 to 3600000 (1 hour); defaults to 1000.
+///
+/// It is also how a waiter shows that it is alive: one that was not heard of for two and a half times as long is passed
+/// over.
+/// Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_poll_interval_ms(
+    options: *mut redlatch_options,
+    poll_interval_ms: u64,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let options = unsafe { borrow(options, "options") }?;
+        options.set(|builder| builder.poll_interval(Duration::from_millis(poll_interval_ms)))
+    })
+}
+
+/// Frees settings. Does nothing for NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_free(options: *mut redlatch_options) {
+    // SAFETY: see the module.
+    unsafe { free(options) }
+}
