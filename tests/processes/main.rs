@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         a_forked_child_of_a_busy_parent_never_hangs
         a_fork_beside_a_thread_that_waits_hinders_neither_process
         a_clients_threads_end_with_its_last_handle
+        signals_go_to_the_programs_threads_alone
     };
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
@@ -242,5 +243,14 @@ fn a_clients_threads_end_with_its_last_handle(corner: &Corner) {
     if cfg!(target_os = "linux") {
         let mut worker = corner.worker();
         assert_eq!(worker.ask(format_args!("threads {}", corner.name)), "ended");
+    }
+}
+
+fn signals_go_to_the_programs_threads_alone(corner: &Corner) {
+    if cfg!(target_os = "linux") {
+        let mut worker = corner.worker();
+        let threads = worker.ask(format_args!("signals {}", corner.name));
+        // The system keeps fifteen letters.
+        assert_eq!(threads, "redlatch-keeper redlatch-knocks redlatch-on-los");
     }
 }

@@ -2,6 +2,7 @@
 
 use std::{
     fs, io,
+    path::Path,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -91,6 +92,7 @@ pub fn run(url: &str) {
                 threads_end(url, name);
                 "ended".into()
             }
+            ["signals", name] => threads_without_signals(url, name).join(" "),
             _ => panic!("unknown order {order:?}"),
         };
         println!("{answer}");
@@ -285,4 +287,46 @@ fn threads_end(url: &str, name: &str) {
     guards.iter().for_each(|guard| assert!(guard.wait_lost(CHILD)));
     drop(guards);
     wait_until("the threads to end", CHILD, || threads() == before);
+}
+
+/// Has a client at work with all its threads; returns the names of those that get no signals, of which this thread is none.
+fn threads_without_signals(url: &str, name: &str) -> Vec<String> {
+    let client = Client::builder().url(url).poll_interval(SECOND * 60).build().unwrap();
+    let lock = client.lock(name).on_lost(|_| ());
+    let guard = lock.acquire().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| client.lock(name).fair(true).acquire_timeout(CHILD).unwrap());
+        wait_until("a thread to wait", CHILD, || lock.inspect().unwrap().waiters == 1);
+        let tasks = fs::read_dir("/proc/self/task").unwrap();
+        let names = tasks.filter_map(|task| without_signals(&task.unwrap().path()));
+        let mut names: Vec<String> = names.collect();
+        names.sort();
+        names.dedup();
+        guard.release().unwrap();
+        names
+    })
+}
+
+/// The name of a thread if it blocks all signals but those of its own faults.
+fn without_signals(task: &Path) -> Option<String> {
+    let status = fs::read_to_string(task.join("status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().trim().to_owned()
+    };
+    let blocked = u64::from_str_radix(&field("SigBlk:"), 16).unwrap();
+    let is_blocked = |signal: i32| blocked & (1 << (signal - 1)) != 0;
+    let faults = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+    ];
+    let others = (1..libc::SIGSYS).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal));
+    let all = others.filter(|signal| !faults.contains(signal)).all(is_blocked)
+        && (libc::SIGRTMIN()..=libc::SIGRTMAX()).all(is_blocked);
+    assert!(!faults.into_iter().any(is_blocked), "{status}");
+    all.then(|| field("Name:"))
 }
