@@ -241,9 +241,8 @@ typedef struct redlatch_audit redlatch_audit;
 /**
  * A switch that ends waits, from any thread: pass it to redlatch_lock_acquire() or redlatch_semaphore_acquire().
  *
- * One may end many waits, those that begin later included; there is no way back. A wait that is under way keeps what
- * it needs of it, so it may be freed at any time once the acquire that it was passed to has begun to wait, or has
- * returned; to be safe, free it after the acquire.
+ * One may end many waits, those that begin later included; there is no way back. Free it when the acquires that it was
+ * passed to have returned.
  */
 typedef struct redlatch_cancel redlatch_cancel;
 

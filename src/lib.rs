@@ -1,6 +1,5 @@
 #![cfg_attr(not(feature = "capi"), forbid(unsafe_code))]
-#![deny(unsafe_code)]
-#![deny(missing_docs)]
+#![deny(missing_docs, unsafe_code)]
 //! Distributed locks and counting semaphores on Redis and Valkey for blocking, threaded programs: leased, renewed in the
 //! background, with a fencing token for every grant. No async runtime.
 //!
@@ -31,8 +30,7 @@
 //!    lock: Martin Kleppmann, [How to do distributed locking][kleppmann], and Salvatore Sanfilippo,
 //!    [Is Redlock safe?][antirez]
 //!
-//! Size a lease to the slow tail of the work, not the median. Locks taken in different orders can deadlock, and a lock
-//! is not reentrant.
+//! Size a lease to the slow tail of the work, not the median. Locks taken in different orders can deadlock.
 //!
 //! [kleppmann]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
 //! [antirez]: http://antirez.com/news/101
@@ -53,7 +51,7 @@
 //! # Ok::<(), redlatch::Error>(())
 //! ```
 //!
-//! A bounded wait, a callback for losses, and a semaphore, which lets in several at a time:
+//! A bounded wait, a callback for losses, and a semaphore:
 //!
 //! ```
 //! # let client = redlatch::Client::open("memory://")?;
@@ -68,14 +66,13 @@
 //! # Contents
 //!
 //! - [`Client`] and [`ClientBuilder`]: the server, its connections and timeouts.
-//! - [`Lock`] and [`Semaphore`]: a name and its settings, with every way to acquire it; [`Wait`]: for how long;
-//!   [`CancelToken`]: no longer.
+//! - [`Lock`], [`Semaphore`]: a name, its settings, every way to acquire it; [`Wait`], [`CancelToken`]: for how long.
 //! - [`Guard`]: a hold, from grant to release.
 //! - [`Inspection`] and [`Audit`]: what stands on the server, for operators.
 //! - [`Error`]: what went wrong, by what to do next; [`Lost`] and [`LostReason`]: how a lease ended.
 //!
-//! The repository's `README.md` covers operation (timeouts, permissions, outages, fork), `docs/protocol.md` the keys
-//! and scripts, `ARCHITECTURE.md` the inside.
+//! The repository's `README.md` covers operation (timeouts, permissions, outages, fork) and the C, C++ and Python APIs (the
+//! feature `capi`, for `scripts/install`), `docs/protocol.md` the keys and scripts, `ARCHITECTURE.md` the inside.
 
 mod audit;
 mod background;
@@ -85,7 +82,6 @@ mod client;
 mod clock;
 mod error;
 #[cfg(feature = "capi")]
-#[allow(unsafe_code)]
 mod ffi;
 mod fork;
 mod guard;
@@ -119,7 +115,6 @@ pub use self::{
     wait::Wait,
 };
 
-/// Compiles the examples of the README.
 #[cfg(doctest)]
-#[doc = include_str!("../README.md")]
+#[doc = include_str!("../README.md")] // compiles its examples
 struct Readme;
