@@ -30,7 +30,7 @@
 //!    lock: Martin Kleppmann, [How to do distributed locking][kleppmann], and Salvatore Sanfilippo,
 //!    [Is Redlock safe?][antirez]
 //!
-//! Size a lease to the slow tail of the work, not the median. Locks taken in different orders can deadlock.
+//! Size a lease to the work's slow tail, not its median. Locks taken in different orders can deadlock. None is reentrant.
 //!
 //! [kleppmann]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
 //! [antirez]: http://antirez.com/news/101
