@@ -120,14 +120,14 @@
 #define REDLATCH_CANCELLED -3
 
 /**
- * The lease ended before its holder released it. Work done since was not protected: undo it, or let the resource refuse
- * it by its fencing token. redlatch_guard_lost_reason() tells why it ended.
+ * The lease ended before its holder released it. Work done since was not protected: undo it, or let the resource
+ * refuse it by its fencing token. redlatch_guard_lost_reason() tells why it ended.
  */
 #define REDLATCH_LOST -4
 
 /**
- * The server did not confirm the request in time, so its outcome is unknown. What it may have left behind is cleaned up
- * in the background, and ends with the lease in any case.
+ * The server did not confirm the request in time, so its outcome is unknown. What it may have left behind is cleaned
+ * up in the background, and ends with the lease in any case.
  */
 #define REDLATCH_UNCONFIRMED -5
 
@@ -261,8 +261,8 @@ typedef struct redlatch_client redlatch_client;
 typedef struct redlatch_guard redlatch_guard;
 
 /**
- * What stood on the server for a name when it was looked at. For operators and tests: it may be outdated by the time it
- * is read. It belongs to no client, and is usable in a forked child.
+ * What stood on the server for a name when it was looked at. For operators and tests: it may be outdated by the time
+ * it is read. It belongs to no client, and is usable in a forked child.
  */
 typedef struct redlatch_inspection redlatch_inspection;
 
@@ -283,8 +283,8 @@ typedef struct redlatch_options redlatch_options;
  * A named number of permits, of which each guard holds one, or several: at most so many at a time, whoever asks:
  * threads, processes, machines.
  *
- * It is a description, not a hold: many threads may acquire through one, and each acquire takes permits of its own. Its
- * settings stand from the first acquire on.
+ * It is a description, not a hold: many threads may acquire through one, and each acquire takes permits of its own.
+ * Its settings stand from the first acquire on.
  */
 typedef struct redlatch_semaphore redlatch_semaphore;
 
@@ -518,44 +518,42 @@ int32_t redlatch_lock_set_max_hold_ms(redlatch_lock *lock, uint64_t max_hold_ms)
  * with a place of its own at the server. Defaults to false.
  *
  * The order holds among those who set it. Each grant costs round trips, where threads of one client otherwise hand the
- * lock on to each other. A waiter that was killed or stopped holds up those behind it for two and a half poll intervals
- * at most: 2.5 s unless set.
+ * lock on to each other. A waiter that was killed or stopped holds up those behind it for two and a half poll
+ * intervals at most: 2.5 s unless set.
  * Errors: REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
  */
 int32_t redlatch_lock_set_fair(redlatch_lock *lock, bool fair);
 
 /**
- * Sets how often in a row the lock may be handed on to another thread of this client that waits for it without a round trip;
- * then another client gets it if one waits. 0 is never; defaults to 64.
+ * Sets how often in a row the lock may be handed on to another thread of this client that waits for it without a round
+ * trip; then another client gets it if one waits. 0 is never; defaults to 64.
  *
- * Each hand-over is a grant of its own, with a fencing token of its own. However many there may be, after 20 ms others get
- * their turn. Only renewed ones that are not fair are handed on, to those who wait with equal settings.
+ * Each hand-over is a grant of its own, with a fencing token of its own. However many there may be, after 20 ms others
+ * get their turn. Only renewed ones that are not fair are handed on, to those who wait with equal settings.
  * Errors: REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_lock_set_handoffs(redlatch_lock *lock,
-                                   uint32_t handoffs);
+int32_t redlatch_lock_set_handoffs(redlatch_lock *lock, uint32_t handoffs);
 
 /**
- * Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the lock, or as
- * soon as a request finds the lock gone. Once for each lost lease.
+ * Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the lock, or
+ * as soon as a request finds the lock gone. Once for each lost lease.
  *
  * It is called on a thread of the client's own, with all signals blocked but those of the thread's own faults; the
- * client's callbacks run one after the other. So it may come late while an earlier one is running, or after the process
- * was paused; work that must stop in time asks redlatch_guard_check() before each write. It may call anything of
- * redlatch, and must return: no longjmp, no C++ exception and no pthread_exit may leave it.
+ * client's callbacks run one after the other. So it may come late while an earlier one is running, or after the
+ * process was paused; work that must stop in time asks redlatch_guard_check() before each write. It may call anything
+ * of redlatch, and must return: no longjmp, no C++ exception and no pthread_exit may leave it.
  *
- * `user_data` is passed on to it, and must be fit for that until the lock and all its guards were freed, and a callback
- * that is under way then has returned: with redlatch_lock_set_on_lost_owned() you are told when.
+ * `user_data` is passed on to it, and must be fit for that until the lock and all its guards were freed, and a
+ * callback that is under way then has returned: with redlatch_lock_set_on_lost_owned() you are told when.
  *
  * Errors: REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER for `callback`.
  */
-int32_t redlatch_lock_set_on_lost(redlatch_lock *lock,
-                                  redlatch_lost_fn callback,
-                                  void *user_data);
+int32_t redlatch_lock_set_on_lost(redlatch_lock *lock, redlatch_lost_fn callback, void *user_data);
 
 /**
- * The same as redlatch_lock_set_on_lost() for a `user_data` that belongs to redlatch from now on: `destroy` is called with
- * it, on any thread, once the callback cannot be called any more. (Not in a forked child, and not if this call fails.)
+ * The same as redlatch_lock_set_on_lost() for a `user_data` that belongs to redlatch from now on: `destroy` is called
+ * with it, on any thread, once the callback cannot be called any more. (Not in a forked child, and not if this call
+ * fails.)
  *
  * Errors: those of redlatch_lock_set_on_lost(). `destroy` may be NULL.
  */
@@ -565,8 +563,8 @@ int32_t redlatch_lock_set_on_lost_owned(redlatch_lock *lock,
                                         redlatch_destroy_fn destroy);
 
 /**
- * Acquires the lock, waiting for at most `wait_ms` milliseconds: 0 tries once and never waits, REDLATCH_FOREVER waits as long
- * as it takes. `cancel` ends the wait; it may be NULL. The guard has to be freed by redlatch_guard_free().
+ * Acquires the lock, waiting for at most `wait_ms` milliseconds: 0 tries once and never waits, REDLATCH_FOREVER waits
+ * as long as it takes. `cancel` ends the wait; it may be NULL. The guard has to be freed by redlatch_guard_free().
  *
  * A wait ends at most one command timeout after `wait_ms`. The lease counts from before the request that was granted,
  * however long the wait was.
@@ -574,10 +572,10 @@ int32_t redlatch_lock_set_on_lost_owned(redlatch_lock *lock,
  * Errors:
  * - REDLATCH_BUSY if somebody holds it, with a `wait_ms` of 0; REDLATCH_TIMEOUT with any other.
  * - REDLATCH_CANCELLED when `cancel` was.
- * - REDLATCH_CONNECTION at once if the server cannot be reached. Once it has answered, or taken a request and been silent,
- *   outages are ridden out until the wait is over.
- * - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts of
- *   a wait, or if grants take longer to arrive than their lease holds.
+ * - REDLATCH_CONNECTION at once if the server cannot be reached. Once it has answered, or taken a request and been
+ *   silent, outages are ridden out until the wait is over.
+ * - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts
+ *   of a wait, or if grants take longer to arrive than their lease holds.
  * - REDLATCH_SERVER if the server refuses the request for good, or with a `wait_ms` of 0 for now.
  * - REDLATCH_KEY_CONFLICT if the key, or one of its helper keys, holds something else.
  * - REDLATCH_THREAD, REDLATCH_FORKED, REDLATCH_NULL_POINTER: nothing was sent.
@@ -592,43 +590,37 @@ int32_t redlatch_lock_acquire(const redlatch_lock *lock,
  *
  * `fn` must return: no longjmp, no C++ exception and no pthread_exit may leave it.
  *
- * Errors: REDLATCH_LOST if the lease was lost before `fn` ended: it did run, and redlatch_last_lost_reason() tells why it
- * was lost. Otherwise the errors of redlatch_lock_acquire(), and `fn` did not run. A release that the server does not
- * confirm is no error: it is completed in the background.
+ * Errors: REDLATCH_LOST if the lease was lost before `fn` ended: it did run, and redlatch_last_lost_reason() tells why
+ * it was lost. Otherwise the errors of redlatch_lock_acquire(), and `fn` did not run. A release that the server does
+ * not confirm is no error: it is completed in the background.
  */
-int32_t redlatch_lock_with(const redlatch_lock *lock,
-                           uint64_t wait_ms,
-                           redlatch_work_fn fn,
-                           void *user_data);
+int32_t redlatch_lock_with(const redlatch_lock *lock, uint64_t wait_ms, redlatch_work_fn fn, void *user_data);
 
 /**
  * Looks at what stands on the server for this name. One round trip, at most one command timeout; waits for nobody and
  * changes nothing. What was seen has to be freed by redlatch_inspection_free().
  *
- * Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not answer, or
- * refuses; REDLATCH_KEY_CONFLICT if the key holds something else; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+ * Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not
+ * answer, or refuses; REDLATCH_KEY_CONFLICT if the key holds something else; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_lock_inspect(const redlatch_lock *lock,
-                              redlatch_inspection **out);
+int32_t redlatch_lock_inspect(const redlatch_lock *lock, redlatch_inspection **out);
 
 /**
- * Throws out whoever holds the lock, of redlatch or not. `held` gets whether somebody did; it may be NULL. Two round trips, at most three
- * command timeouts.
+ * Throws out whoever holds the lock, of redlatch or not. `held` gets whether somebody did; it may be NULL. Two round
+ * trips, at most three command timeouts.
  *
- * For operators, when the holder is known to be gone. It breaks the first guarantee: a holder that lives is told at its
- * next renewal, extension or release, and believes until then that it holds the lock.
+ * For operators, when the holder is known to be gone. It breaks the first guarantee: a holder that lives is told at
+ * its next renewal, extension or release, and believes until then that it holds the lock.
  *
  * Errors: those of redlatch_lock_inspect(). After REDLATCH_UNCONFIRMED a holder may have been thrown out: do it again.
  */
-int32_t redlatch_lock_force_release(const redlatch_lock *lock,
-                                    bool *held);
+int32_t redlatch_lock_force_release(const redlatch_lock *lock, bool *held);
 
 /**
- * Returns the name, which may have NULs inside, followed by a NUL. It belongs to the lock. Its length is written to `len`
- * unless that is NULL. NULL for NULL. No I/O.
+ * Returns the name, which may have NULs inside, followed by a NUL. It belongs to the lock. Its length is written to
+ * `len` unless that is NULL. NULL for NULL. No I/O.
  */
-const char *redlatch_lock_name(const redlatch_lock *lock,
-                               size_t *len);
+const char *redlatch_lock_name(const redlatch_lock *lock, size_t *len);
 
 /**
  * Frees a lock. Guards acquired through it go on holding. Does nothing for NULL.
@@ -657,21 +649,20 @@ int32_t redlatch_semaphore_new(const redlatch_client *client,
                                redlatch_semaphore **out);
 
 /**
- * Sets how many permits one acquire takes: all of them at once, or none. From 1 to the declared limit, and at most 1000;
- * defaults to 1.
+ * Sets how many permits one acquire takes: all of them at once, or none. From 1 to the declared limit, and at most
+ * 1000; defaults to 1.
  *
  * Those who want several are passed over while fewer are free, and may starve among those who want one; not if all are
  * fair.
  * Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED,
  * REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_semaphore_set_permits(redlatch_semaphore *semaphore,
-                                       uint32_t permits);
+int32_t redlatch_semaphore_set_permits(redlatch_semaphore *semaphore, uint32_t permits);
 
 /**
  * Makes the lease a fixed one of `lease_ms` milliseconds (10 to 10 years), which is never renewed: extend it by
- * redlatch_guard_extend_ms(), to show that the holder is alive. For work that must not run on unnoticed. Without it the
- * lease is renewed in the background until the permit is released.
+ * redlatch_guard_extend_ms(), to show that the holder is alive. For work that must not run on unnoticed. Without it
+ * the lease is renewed in the background until the permit is released.
  *
  * Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED,
  * REDLATCH_NULL_POINTER.
@@ -680,8 +671,8 @@ int32_t redlatch_semaphore_set_timed_ms(redlatch_semaphore *semaphore, uint64_t 
 
 /**
  * Sets how long a permit stays taken after its holder was last heard of: what a crash costs the others. After
- * redlatch_semaphore_set_timed_ms() it sets the fixed length. In
- * milliseconds, from 10 to 10 years; defaults to 30000. Each holder's is its own: a short one never shortens another's.
+ * redlatch_semaphore_set_timed_ms() it sets the fixed length. In milliseconds, from 10 to 10 years; defaults to 30000.
+ * Each holder's is its own: a short one never shortens another's.
  *
  * A lease that is renewed should be several times the command timeout, so that a renewal can fail and be made again in
  * time; any lease should be many round trips.
@@ -711,28 +702,27 @@ int32_t redlatch_semaphore_set_max_hold_ms(redlatch_semaphore *semaphore, uint64
 int32_t redlatch_semaphore_set_fair(redlatch_semaphore *semaphore, bool fair);
 
 /**
- * Sets how often in a row a permit may be handed on to another thread of this client that waits for it although other clients
- * wait as well;
- * then another client gets it if one waits. 0 is never; defaults to 64.
+ * Sets how often in a row a permit may be handed on to another thread of this client that waits for it although other
+ * clients wait as well; then another client gets it if one waits. 0 is never; defaults to 64.
  *
- * Each hand-over is a grant of its own, with a fencing token of its own. However many there may be, after 20 ms others get
- * their turn. Only renewed ones that are not fair are handed on, to those who wait with equal settings.
+ * Each hand-over is a grant of its own, with a fencing token of its own. However many there may be, after 20 ms others
+ * get their turn. Only renewed ones that are not fair are handed on, to those who wait with equal settings.
  * Errors: REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_semaphore_set_handoffs(redlatch_semaphore *semaphore,
-                                        uint32_t handoffs);
+int32_t redlatch_semaphore_set_handoffs(redlatch_semaphore *semaphore, uint32_t handoffs);
 
 /**
- * Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the permit, or
- * as soon as a request finds it gone. Once for each lost lease, and in all as redlatch_lock_set_on_lost().
+ * Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the permit,
+ * or as soon as a request finds it gone. Once for each lost lease, and in all as redlatch_lock_set_on_lost().
  *
  * Errors: REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER for `callback`.
  */
 int32_t redlatch_semaphore_set_on_lost(redlatch_semaphore *semaphore, redlatch_lost_fn callback, void *user_data);
 
 /**
- * The same as redlatch_semaphore_set_on_lost() for a `user_data` that belongs to redlatch from now on: `destroy` is called with
- * it, on any thread, once the callback cannot be called any more. (Not in a forked child, and not if this call fails.)
+ * The same as redlatch_semaphore_set_on_lost() for a `user_data` that belongs to redlatch from now on: `destroy` is
+ * called with it, on any thread, once the callback cannot be called any more. (Not in a forked child, and not if this
+ * call fails.)
  *
  * Errors: those of redlatch_semaphore_set_on_lost(). `destroy` may be NULL.
  */
@@ -742,8 +732,9 @@ int32_t redlatch_semaphore_set_on_lost_owned(redlatch_semaphore *semaphore,
                                              redlatch_destroy_fn destroy);
 
 /**
- * Acquires its permits, waiting for at most `wait_ms` milliseconds: 0 tries once and never waits, REDLATCH_FOREVER waits as long
- * as it takes. `cancel` ends the wait; it may be NULL. The guard has to be freed by redlatch_guard_free().
+ * Acquires its permits, waiting for at most `wait_ms` milliseconds: 0 tries once and never waits, REDLATCH_FOREVER
+ * waits as long as it takes. `cancel` ends the wait; it may be NULL. The guard has to be freed by
+ * redlatch_guard_free().
  *
  * A wait ends at most one command timeout after `wait_ms`. The lease counts from before the request that was granted,
  * however long the wait was.
@@ -751,10 +742,10 @@ int32_t redlatch_semaphore_set_on_lost_owned(redlatch_semaphore *semaphore,
  * Errors:
  * - REDLATCH_BUSY if too few are free, with a `wait_ms` of 0; REDLATCH_TIMEOUT with any other.
  * - REDLATCH_CANCELLED when `cancel` was.
- * - REDLATCH_CONNECTION at once if the server cannot be reached. Once it has answered, or taken a request and been silent,
- *   outages are ridden out until the wait is over.
- * - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts of
- *   a wait, or if grants take longer to arrive than their lease holds.
+ * - REDLATCH_CONNECTION at once if the server cannot be reached. Once it has answered, or taken a request and been
+ *   silent, outages are ridden out until the wait is over.
+ * - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts
+ *   of a wait, or if grants take longer to arrive than their lease holds.
  * - REDLATCH_SERVER if the server refuses the request for good, or with a `wait_ms` of 0 for now.
  * - REDLATCH_KEY_CONFLICT if the key, or one of its helper keys, holds something else.
  * - REDLATCH_LIMIT_MISMATCH if others declare another limit for this name.
@@ -766,13 +757,14 @@ int32_t redlatch_semaphore_acquire(const redlatch_semaphore *semaphore,
                                    redlatch_guard **out);
 
 /**
- * Calls `fn` with `user_data` while its permits are held, on this thread, after waiting as redlatch_semaphore_acquire() does.
+ * Calls `fn` with `user_data` while its permits are held, on this thread, after waiting as
+ * redlatch_semaphore_acquire() does.
  *
  * `fn` must return: no longjmp, no C++ exception and no pthread_exit may leave it.
  *
- * Errors: REDLATCH_LOST if the lease was lost before `fn` ended: it did run, and redlatch_last_lost_reason() tells why it
- * was lost. Otherwise the errors of redlatch_semaphore_acquire(), and `fn` did not run. A release that the server does not
- * confirm is no error: it is completed in the background.
+ * Errors: REDLATCH_LOST if the lease was lost before `fn` ended: it did run, and redlatch_last_lost_reason() tells why
+ * it was lost. Otherwise the errors of redlatch_semaphore_acquire(), and `fn` did not run. A release that the server
+ * does not confirm is no error: it is completed in the background.
  */
 int32_t redlatch_semaphore_with(const redlatch_semaphore *semaphore,
                                 uint64_t wait_ms,
@@ -784,8 +776,8 @@ int32_t redlatch_semaphore_with(const redlatch_semaphore *semaphore,
  * timeouts.
  *
  * More permits go to those who wait, at once. With fewer nobody is thrown out; who comes later waits until enough have
- * been released. 0 lets nobody in. What programs declare stays, and this one governs. It is kept for two days after the
- * last lease has ended.
+ * been released. 0 lets nobody in. What programs declare stays, and this one governs. It is kept for two days after
+ * the last lease has ended.
  *
  * Errors: REDLATCH_LIMIT_MISMATCH if others declare another limit for this name, otherwise those of
  * redlatch_semaphore_inspect(). After REDLATCH_UNCONFIRMED set it again.
@@ -793,8 +785,8 @@ int32_t redlatch_semaphore_with(const redlatch_semaphore *semaphore,
 int32_t redlatch_semaphore_set_limit(const redlatch_semaphore *semaphore, uint32_t limit);
 
 /**
- * Looks how many permits are free: neither held nor left to a waiter that was woken. For monitoring: it may be outdated
- * by the time it is read. One round trip, at most one command timeout.
+ * Looks how many permits are free: neither held nor left to a waiter that was woken. For monitoring: it may be
+ * outdated by the time it is read. One round trip, at most one command timeout.
  *
  * Errors: those of redlatch_semaphore_inspect().
  */
@@ -812,30 +804,28 @@ int32_t redlatch_semaphore_holders(const redlatch_semaphore *semaphore, size_t *
  * Looks at what stands on the server for this name. One round trip, at most one command timeout; waits for nobody and
  * changes nothing. What was seen has to be freed by redlatch_inspection_free().
  *
- * Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not answer, or
- * refuses; REDLATCH_KEY_CONFLICT if the key holds something else; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+ * Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not
+ * answer, or refuses; REDLATCH_KEY_CONFLICT if the key holds something else; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_semaphore_inspect(const redlatch_semaphore *semaphore,
-                                   redlatch_inspection **out);
+int32_t redlatch_semaphore_inspect(const redlatch_semaphore *semaphore, redlatch_inspection **out);
 
 /**
- * Throws out all who hold permits, of redlatch or not. `held` gets whether somebody did; it may be NULL. Two round trips
- * and one more for each further holder; at most one command timeout, and two more for each holder.
+ * Throws out all who hold permits, of redlatch or not. `held` gets whether somebody did; it may be NULL. Two round
+ * trips and one more for each further holder; at most one command timeout, and two more for each holder.
  *
- * For operators, when the holder is known to be gone. It breaks the first guarantee: a holder that lives is told at its
- * next renewal, extension or release, and believes until then that it holds its permits.
+ * For operators, when the holder is known to be gone. It breaks the first guarantee: a holder that lives is told at
+ * its next renewal, extension or release, and believes until then that it holds its permits.
  *
- * Errors: those of redlatch_semaphore_inspect(). After REDLATCH_UNCONFIRMED a holder may have been thrown out: do it again.
+ * Errors: those of redlatch_semaphore_inspect(). After REDLATCH_UNCONFIRMED a holder may have been thrown out: do it
+ * again.
  */
-int32_t redlatch_semaphore_force_release(const redlatch_semaphore *semaphore,
-                                         bool *held);
+int32_t redlatch_semaphore_force_release(const redlatch_semaphore *semaphore, bool *held);
 
 /**
- * Returns the name, which may have NULs inside, followed by a NUL. It belongs to the semaphore. Its length is written to `len`
- * unless that is NULL. NULL for NULL. No I/O.
+ * Returns the name, which may have NULs inside, followed by a NUL. It belongs to the semaphore. Its length is written
+ * to `len` unless that is NULL. NULL for NULL. No I/O.
  */
-const char *redlatch_semaphore_name(const redlatch_semaphore *semaphore,
-                                    size_t *len);
+const char *redlatch_semaphore_name(const redlatch_semaphore *semaphore, size_t *len);
 
 /**
  * Frees a semaphore. Guards acquired through it go on holding. Does nothing for NULL.
@@ -855,8 +845,8 @@ bool redlatch_guard_is_held(const redlatch_guard *guard);
  * Returns how long it is certainly held from now on if nothing renews it, in milliseconds, rounded down; 0 once it was
  * lost or released, for NULL, and in a forked child. No I/O.
  *
- * Counted on the machine's boot-time clock from before the granted request was sent, less 1 % of the lease and 2 ms for
- * clocks that run apart. The server frees the lock only after that.
+ * Counted on the machine's boot-time clock from before the granted request was sent, less 1 % of the lease and 2 ms
+ * for clocks that run apart. The server frees the lock only after that.
  */
 uint64_t redlatch_guard_remaining_ms(const redlatch_guard *guard);
 
@@ -871,17 +861,16 @@ uint64_t redlatch_guard_remaining_ms(const redlatch_guard *guard);
 uint64_t redlatch_guard_fencing_token(const redlatch_guard *guard);
 
 /**
- * Returns the random token that stands for the grant at the key on the server, ended by a NUL. It belongs to the guard.
- * A guard to which the lock was handed on within its client has that of the one before. NULL for NULL. No I/O.
+ * Returns the random token that stands for the grant at the key on the server, ended by a NUL. It belongs to the
+ * guard. A guard to which the lock was handed on within its client has that of the one before. NULL for NULL. No I/O.
  */
 const char *redlatch_guard_token(const redlatch_guard *guard);
 
 /**
- * Returns the name of the lock or semaphore, which may have NULs inside, followed by a NUL. It belongs to the guard. Its
- * length is written to `len` unless that is NULL. NULL for NULL. No I/O.
+ * Returns the name of the lock or semaphore, which may have NULs inside, followed by a NUL. It belongs to the guard.
+ * Its length is written to `len` unless that is NULL. NULL for NULL. No I/O.
  */
-const char *redlatch_guard_name(const redlatch_guard *guard,
-                                size_t *len);
+const char *redlatch_guard_name(const redlatch_guard *guard, size_t *len);
 
 /**
  * Returns REDLATCH_OK if it is still held: the line to put before each write. No I/O.
@@ -892,47 +881,46 @@ const char *redlatch_guard_name(const redlatch_guard *guard,
 int32_t redlatch_guard_check(const redlatch_guard *guard);
 
 /**
- * Blocks until it is lost, for at most `limit_ms` milliseconds (REDLATCH_FOREVER: as long as it takes). REDLATCH_OK if it
- * is still held then. No I/O.
+ * Blocks until it is lost, for at most `limit_ms` milliseconds (REDLATCH_FOREVER: as long as it takes). REDLATCH_OK if
+ * it is still held then. No I/O.
  *
  * Errors: those of redlatch_guard_check(). REDLATCH_INVALID_STATE at once when another thread releases it meanwhile.
  */
-int32_t redlatch_guard_wait_lost_ms(const redlatch_guard *guard,
-                                    uint64_t limit_ms);
+int32_t redlatch_guard_wait_lost_ms(const redlatch_guard *guard, uint64_t limit_ms);
 
 /**
- * Returns why the lease was lost, one of the REDLATCH_LOST_... reasons; REDLATCH_LOST_NOT if it was not, for NULL, and in
- * a forked child. After redlatch_guard_release() it is what that found. No I/O.
+ * Returns why the lease was lost, one of the REDLATCH_LOST_... reasons; REDLATCH_LOST_NOT if it was not, for NULL, and
+ * in a forked child. After redlatch_guard_release() it is what that found. No I/O.
  */
 int32_t redlatch_guard_lost_reason(const redlatch_guard *guard);
 
 /**
- * Makes the lease end `lease_ms` milliseconds from now, unless it lasts longer already: set, not added, never shortened.
- * One round trip, at most one command timeout.
+ * Makes the lease end `lease_ms` milliseconds from now, unless it lasts longer already: set, not added, never
+ * shortened. One round trip, at most one command timeout.
  *
  * A lock that is renewed goes on being renewed; that does not shorten what was extended.
  *
  * Errors: REDLATCH_LOST if it is no longer held; REDLATCH_INVALID_ARGUMENT outside 10 ms to 10 years, or beyond the
- * longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it: the lease
- * holds as long as it did before; REDLATCH_INVALID_STATE after redlatch_guard_release(), REDLATCH_FORKED,
+ * longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it: the
+ * lease holds as long as it did before; REDLATCH_INVALID_STATE after redlatch_guard_release(), REDLATCH_FORKED,
  * REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_guard_extend_ms(redlatch_guard *guard,
-                                 uint64_t lease_ms);
+int32_t redlatch_guard_extend_ms(redlatch_guard *guard, uint64_t lease_ms);
 
 /**
  * Releases it and reports how that went. At most two command timeouts; what the server did not confirm by then is
  * completed in the background. The handle remains, to be asked and to be freed.
  *
- * Errors: REDLATCH_LOST if the lease had been lost before; REDLATCH_UNCONFIRMED if it was held until now, but the server
- * did not confirm the release; REDLATCH_INVALID_STATE if it was released before, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+ * Errors: REDLATCH_LOST if the lease had been lost before; REDLATCH_UNCONFIRMED if it was held until now, but the
+ * server did not confirm the release; REDLATCH_INVALID_STATE if it was released before, REDLATCH_FORKED,
+ * REDLATCH_NULL_POINTER.
  */
 int32_t redlatch_guard_release(redlatch_guard *guard);
 
 /**
  * Frees a guard, and releases it before if that was not done: for at most one command timeout, then in the background.
- * How that went is not told. If it is the last handle of its client, the client goes with it: up to one command timeout
- * more. Does nothing for NULL.
+ * How that went is not told. If it is the last handle of its client, the client goes with it: up to one command
+ * timeout more. Does nothing for NULL.
  *
  * In a forked child no I/O, and no waiting: the parent's hold is left alone.
  */
@@ -975,18 +963,17 @@ size_t redlatch_inspection_holders(const redlatch_inspection *inspection);
 
 /**
  * Returns the token of holder number `index`, counted from 0: what redlatch_guard_token() is there, or what another
- * library put there. It is followed by a NUL, and belongs to the inspection. Its length is written to `len` unless that
- * is NULL. NULL if there is no such holder.
+ * library put there. It is followed by a NUL, and belongs to the inspection. Its length is written to `len` unless
+ * that is NULL. NULL if there is no such holder.
  */
 const char *redlatch_inspection_holder_token(const redlatch_inspection *inspection, size_t index, size_t *len);
 
 /**
  * Returns in how many milliseconds the hold of holder number `index` ended by itself, unless it was renewed.
- * REDLATCH_FOREVER: never, because another library put it there without a TTL; if its holder has crashed, it stays until
- * somebody deletes it (redlatch_lock_force_release()). 0 if there is no such holder.
+ * REDLATCH_FOREVER: never, because another library put it there without a TTL; if its holder has crashed, it stays
+ * until somebody deletes it (redlatch_lock_force_release()). 0 if there is no such holder.
  */
-uint64_t redlatch_inspection_holder_expiry_ms(const redlatch_inspection *inspection,
-                                              size_t index);
+uint64_t redlatch_inspection_holder_expiry_ms(const redlatch_inspection *inspection, size_t index);
 
 /**
  * Returns how many permits holder number `index` had: 1 for a lock. 0 if there is no such holder.
@@ -994,19 +981,20 @@ uint64_t redlatch_inspection_holder_expiry_ms(const redlatch_inspection *inspect
 uint32_t redlatch_inspection_holder_permits(const redlatch_inspection *inspection, size_t index);
 
 /**
- * Returns the fencing token that was drawn last: a holder's, or one that was drawn with it for those to whom the lock may
- * be handed on. 0 when nobody held it, if redlatch had not granted it in the last two days, or for NULL.
+ * Returns the fencing token that was drawn last: a holder's, or one that was drawn with it for those to whom the lock
+ * may be handed on. 0 when nobody held it, if redlatch had not granted it in the last two days, or for NULL.
  */
 uint64_t redlatch_inspection_fencing_token(const redlatch_inspection *inspection);
 
 /**
- * Returns how many waited for it, as far as the server knew: threads where they are fair, otherwise clients. 0 for NULL.
+ * Returns how many waited for it, as far as the server knew: threads where they are fair, otherwise clients. 0 for
+ * NULL.
  */
 size_t redlatch_inspection_waiters(const redlatch_inspection *inspection);
 
 /**
- * Returns how many permits were left to waiters that were woken and had not come for them yet: 0 or 1 for a lock. 0 for
- * NULL.
+ * Returns how many permits were left to waiters that were woken and had not come for them yet: 0 or 1 for a lock. 0
+ * for NULL.
  */
 uint32_t redlatch_inspection_reserved(const redlatch_inspection *inspection);
 
@@ -1037,35 +1025,29 @@ bool redlatch_inspection_is_free(const redlatch_inspection *inspection);
 void redlatch_inspection_free(redlatch_inspection *inspection);
 
 /**
- * Looks through the server's database for locks that nobody will ever free: keys that match `pattern`, look like a lock
- * (a string, or a hash as Redisson has) and have no TTL. Not redlatch's own: all of those have one. The search has to be
- * freed by redlatch_audit_free(). No I/O before the first redlatch_audit_next().
+ * Looks through the server's database for locks that nobody will ever free: keys that match `pattern`, look like a
+ * lock (a string, or a hash as Redisson has) and have no TTL. Not redlatch's own: all of those have one. The search
+ * has to be freed by redlatch_audit_free(). No I/O before the first redlatch_audit_next().
  *
- * The pattern is a glob over whole keys as SCAN takes it, such as "lock:*": `len` bytes, or what stands before the first
- * NUL with REDLATCH_NUL_TERMINATED. Prefixes are not put before it.
+ * The pattern is a glob over whole keys as SCAN takes it, such as "lock:*": `len` bytes, or what stands before the
+ * first NUL with REDLATCH_NUL_TERMINATED. Prefixes are not put before it.
  *
  * Errors: REDLATCH_INVALID_ARGUMENT for an empty pattern, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_client_audit(const redlatch_client *client,
-                              const char *pattern,
-                              size_t len,
-                              redlatch_audit **out);
+int32_t redlatch_client_audit(const redlatch_client *client, const char *pattern, size_t len, redlatch_audit **out);
 
 /**
- * Goes on to the next key: `key` gets it, followed by a NUL, and NULL when there is none. It belongs to the search until
- * the next call. `key_len` gets its length and `data_type` the type of its value, REDLATCH_TYPE_STRING or
+ * Goes on to the next key: `key` gets it, followed by a NUL, and NULL when there is none. It belongs to the search
+ * until the next call. `key_len` gets its length and `data_type` the type of its value, REDLATCH_TYPE_STRING or
  * REDLATCH_TYPE_HASH; both may be NULL.
  *
- * A key that is there from beginning to end is found; while the server grows or shrinks its table a key can come twice.
- * Blocks for at most one command timeout for each page of some 1000 keys that it has to look through.
+ * A key that is there from beginning to end is found; while the server grows or shrinks its table a key can come
+ * twice. Blocks for at most one command timeout for each page of some 1000 keys that it has to look through.
  *
- * Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not answer, or
- * refuses: then the search is over; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+ * Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not
+ * answer, or refuses: then the search is over; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_audit_next(redlatch_audit *audit,
-                            const char **key,
-                            size_t *key_len,
-                            int32_t *data_type);
+int32_t redlatch_audit_next(redlatch_audit *audit, const char **key, size_t *key_len, int32_t *data_type);
 
 /**
  * Ends a search. Does nothing for NULL.

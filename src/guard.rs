@@ -260,8 +260,8 @@ impl Held {
         }
     }
 
-    /// Ends the lease: at the server first, then for those who wait here. With an `heir` the server may let this process
-    /// keep it for another lease if nobody else waits, or if it insists.
+    /// Ends the lease: at the server first, then for those who wait here. With an `heir` the server may let this
+    /// process keep it for another lease if nobody else waits, or if it insists.
     fn give_back(&self, budget: Duration, heir: Option<&Heir>) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
         if makes(Mistake::WakesBeforeTheRelease) {
@@ -340,7 +340,8 @@ impl Held {
         }
     }
 
-    /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, gives it back by `end`.
+    /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, gives it back by
+    /// `end`.
     fn follow_on(&self, grant: &Grant, heir: &Heir, end: Moment) -> Result<(), Error> {
         let core = &self.core;
         let next = Arc::new(self.lease.followed_by(grant, heir.insists));

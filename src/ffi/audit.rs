@@ -20,12 +20,12 @@ pub struct redlatch_audit {
     key: Option<Lent>,
 }
 
-/// Looks through the server's database for locks that nobody will ever free: keys that match `pattern`, look like a lock
-/// (a string, or a hash as Redisson has) and have no TTL. Not redlatch's own: all of those have one. The search has to be
-/// freed by redlatch_audit_free(). No I/O before the first redlatch_audit_next().
+/// Looks through the server's database for locks that nobody will ever free: keys that match `pattern`, look like a
+/// lock (a string, or a hash as Redisson has) and have no TTL. Not redlatch's own: all of those have one. The search
+/// has to be freed by redlatch_audit_free(). No I/O before the first redlatch_audit_next().
 ///
-/// The pattern is a glob over whole keys as SCAN takes it, such as "lock:*": `len` bytes, or what stands before the first
-/// NUL with REDLATCH_NUL_TERMINATED. Prefixes are not put before it.
+/// The pattern is a glob over whole keys as SCAN takes it, such as "lock:*": `len` bytes, or what stands before the
+/// first NUL with REDLATCH_NUL_TERMINATED. Prefixes are not put before it.
 ///
 /// Errors: REDLATCH_INVALID_ARGUMENT for an empty pattern, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
@@ -52,15 +52,15 @@ pub unsafe extern "C" fn redlatch_client_audit(
     })
 }
 
-/// Goes on to the next key: `key` gets it, followed by a NUL, and NULL when there is none. It belongs to the search until
-/// the next call. `key_len` gets its length and `data_type` the type of its value, REDLATCH_TYPE_STRING or
+/// Goes on to the next key: `key` gets it, followed by a NUL, and NULL when there is none. It belongs to the search
+/// until the next call. `key_len` gets its length and `data_type` the type of its value, REDLATCH_TYPE_STRING or
 /// REDLATCH_TYPE_HASH; both may be NULL.
 ///
-/// A key that is there from beginning to end is found; while the server grows or shrinks its table a key can come twice.
-/// Blocks for at most one command timeout for each page of some 1000 keys that it has to look through.
+/// A key that is there from beginning to end is found; while the server grows or shrinks its table a key can come
+/// twice. Blocks for at most one command timeout for each page of some 1000 keys that it has to look through.
 ///
-/// Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not answer, or
-/// refuses: then the search is over; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+/// Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not
+/// answer, or refuses: then the search is over; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_audit_next(
     audit: *mut redlatch_audit,

@@ -107,8 +107,8 @@ pub(super) unsafe fn free<T>(handle: *mut T) {
 ///
 /// # Safety
 ///
-/// The pointer is null, or points to so many bytes that live on for `'a`, or to ones that end with a NUL if the length is
-/// [`REDLATCH_NUL_TERMINATED`].
+/// The pointer is null, or points to so many bytes that live on for `'a`, or to ones that end with a NUL if the length
+/// is [`REDLATCH_NUL_TERMINATED`].
 pub(super) unsafe fn bytes<'a>(pointer: *const c_char, length: usize, what: &str) -> Result<&'a [u8], Failed> {
     if pointer.is_null() {
         return Err(Failed::null(what));

@@ -47,18 +47,16 @@ unsafe impl Send for LostCallback {}
 unsafe impl Sync for LostCallback {}
 
 impl LostCallback {
-    /// Nothing is to be destroyed if it is never made.
-    pub(super) fn checked(
-        call: redlatch_lost_fn,
+    pub(super) fn new(
+        call: unsafe extern "C" fn(*const redlatch_lost, *mut c_void),
         user_data: *mut c_void,
         destroy: redlatch_destroy_fn,
-    ) -> Result<impl FnOnce() -> Self, Failed> {
-        let call = call.ok_or_else(|| Failed::null("callback"))?;
-        Ok(move || Self {
+    ) -> Self {
+        Self {
             call,
             user_data,
             destroy,
-        })
+        }
     }
 
     pub(super) fn call(&self, lost: &Lost) {

@@ -65,8 +65,8 @@ pub unsafe extern "C" fn redlatch_guard_is_held(guard: *const redlatch_guard) ->
 /// Returns how long it is certainly held from now on if nothing renews it, in milliseconds, rounded down; 0 once it was
 /// lost or released, for NULL, and in a forked child. No I/O.
 ///
-/// Counted on the machine's boot-time clock from before the granted request was sent, less 1 % of the lease and 2 ms for
-/// clocks that run apart. The server frees the lock only after that.
+/// Counted on the machine's boot-time clock from before the granted request was sent, less 1 % of the lease and 2 ms
+/// for clocks that run apart. The server frees the lock only after that.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_guard_remaining_ms(guard: *const redlatch_guard) -> u64 {
     answer(0, || {
@@ -91,8 +91,8 @@ pub unsafe extern "C" fn redlatch_guard_fencing_token(guard: *const redlatch_gua
     })
 }
 
-/// Returns the random token that stands for the grant at the key on the server, ended by a NUL. It belongs to the guard.
-/// A guard to which the lock was handed on within its client has that of the one before. NULL for NULL. No I/O.
+/// Returns the random token that stands for the grant at the key on the server, ended by a NUL. It belongs to the
+/// guard. A guard to which the lock was handed on within its client has that of the one before. NULL for NULL. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_guard_token(guard: *const redlatch_guard) -> *const c_char {
     answer(ptr::null(), || {
@@ -102,8 +102,8 @@ pub unsafe extern "C" fn redlatch_guard_token(guard: *const redlatch_guard) -> *
     })
 }
 
-/// Returns the name of the lock or semaphore, which may have NULs inside, followed by a NUL. It belongs to the guard. Its
-/// length is written to `len` unless that is NULL. NULL for NULL. No I/O.
+/// Returns the name of the lock or semaphore, which may have NULs inside, followed by a NUL. It belongs to the guard.
+/// Its length is written to `len` unless that is NULL. NULL for NULL. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_guard_name(guard: *const redlatch_guard, len: *mut usize) -> *const c_char {
     answer(ptr::null(), || {
@@ -125,8 +125,8 @@ pub unsafe extern "C" fn redlatch_guard_check(guard: *const redlatch_guard) -> i
     })
 }
 
-/// Blocks until it is lost, for at most `limit_ms` milliseconds (REDLATCH_FOREVER: as long as it takes). REDLATCH_OK if it
-/// is still held then. No I/O.
+/// Blocks until it is lost, for at most `limit_ms` milliseconds (REDLATCH_FOREVER: as long as it takes). REDLATCH_OK if
+/// it is still held then. No I/O.
 ///
 /// Errors: those of redlatch_guard_check(). REDLATCH_INVALID_STATE at once when another thread releases it meanwhile.
 #[unsafe(no_mangle)]
@@ -139,8 +139,8 @@ pub unsafe extern "C" fn redlatch_guard_wait_lost_ms(guard: *const redlatch_guar
     })
 }
 
-/// Returns why the lease was lost, one of the REDLATCH_LOST_... reasons; REDLATCH_LOST_NOT if it was not, for NULL, and in
-/// a forked child. After redlatch_guard_release() it is what that found. No I/O.
+/// Returns why the lease was lost, one of the REDLATCH_LOST_... reasons; REDLATCH_LOST_NOT if it was not, for NULL, and
+/// in a forked child. After redlatch_guard_release() it is what that found. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_guard_lost_reason(guard: *const redlatch_guard) -> i32 {
     answer(REDLATCH_LOST_NOT, || {
@@ -154,14 +154,14 @@ pub unsafe extern "C" fn redlatch_guard_lost_reason(guard: *const redlatch_guard
     })
 }
 
-/// Makes the lease end `lease_ms` milliseconds from now, unless it lasts longer already: set, not added, never shortened.
-/// One round trip, at most one command timeout.
+/// Makes the lease end `lease_ms` milliseconds from now, unless it lasts longer already: set, not added, never
+/// shortened. One round trip, at most one command timeout.
 ///
 /// A lock that is renewed goes on being renewed; that does not shorten what was extended.
 ///
 /// Errors: REDLATCH_LOST if it is no longer held; REDLATCH_INVALID_ARGUMENT outside 10 ms to 10 years, or beyond the
-/// longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it: the lease
-/// holds as long as it did before; REDLATCH_INVALID_STATE after redlatch_guard_release(), REDLATCH_FORKED,
+/// longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it: the
+/// lease holds as long as it did before; REDLATCH_INVALID_STATE after redlatch_guard_release(), REDLATCH_FORKED,
 /// REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_guard_extend_ms(guard: *mut redlatch_guard, lease_ms: u64) -> i32 {
@@ -175,8 +175,9 @@ pub unsafe extern "C" fn redlatch_guard_extend_ms(guard: *mut redlatch_guard, le
 /// Releases it and reports how that went. At most two command timeouts; what the server did not confirm by then is
 /// completed in the background. The handle remains, to be asked and to be freed.
 ///
-/// Errors: REDLATCH_LOST if the lease had been lost before; REDLATCH_UNCONFIRMED if it was held until now, but the server
-/// did not confirm the release; REDLATCH_INVALID_STATE if it was released before, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+/// Errors: REDLATCH_LOST if the lease had been lost before; REDLATCH_UNCONFIRMED if it was held until now, but the
+/// server did not confirm the release; REDLATCH_INVALID_STATE if it was released before, REDLATCH_FORKED,
+/// REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_guard_release(guard: *mut redlatch_guard) -> i32 {
     report(|| {
@@ -186,8 +187,8 @@ pub unsafe extern "C" fn redlatch_guard_release(guard: *mut redlatch_guard) -> i
 }
 
 /// Frees a guard, and releases it before if that was not done: for at most one command timeout, then in the background.
-/// How that went is not told. If it is the last handle of its client, the client goes with it: up to one command timeout
-/// more. Does nothing for NULL.
+/// How that went is not told. If it is the last handle of its client, the client goes with it: up to one command
+/// timeout more. Does nothing for NULL.
 ///
 /// In a forked child no I/O, and no waiting: the parent's hold is left alone.
 #[unsafe(no_mangle)]

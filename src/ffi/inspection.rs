@@ -8,8 +8,8 @@ use super::{
 };
 use crate::{Expiry, Inspection};
 
-/// What stood on the server for a name when it was looked at. For operators and tests: it may be outdated by the time it
-/// is read. It belongs to no client, and is usable in a forked child.
+/// What stood on the server for a name when it was looked at. For operators and tests: it may be outdated by the time
+/// it is read. It belongs to no client, and is usable in a forked child.
 pub struct redlatch_inspection {
     inspection: Inspection,
     tokens: Vec<Lent>,
@@ -62,8 +62,8 @@ pub unsafe extern "C" fn redlatch_inspection_holders(inspection: *const redlatch
 }
 
 /// Returns the token of holder number `index`, counted from 0: what redlatch_guard_token() is there, or what another
-/// library put there. It is followed by a NUL, and belongs to the inspection. Its length is written to `len` unless that
-/// is NULL. NULL if there is no such holder.
+/// library put there. It is followed by a NUL, and belongs to the inspection. Its length is written to `len` unless
+/// that is NULL. NULL if there is no such holder.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_inspection_holder_token(
     inspection: *const redlatch_inspection,
@@ -79,8 +79,8 @@ pub unsafe extern "C" fn redlatch_inspection_holder_token(
 }
 
 /// Returns in how many milliseconds the hold of holder number `index` ended by itself, unless it was renewed.
-/// REDLATCH_FOREVER: never, because another library put it there without a TTL; if its holder has crashed, it stays until
-/// somebody deletes it (redlatch_lock_force_release()). 0 if there is no such holder.
+/// REDLATCH_FOREVER: never, because another library put it there without a TTL; if its holder has crashed, it stays
+/// until somebody deletes it (redlatch_lock_force_release()). 0 if there is no such holder.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_inspection_holder_expiry_ms(
     inspection: *const redlatch_inspection,
@@ -112,23 +112,24 @@ pub unsafe extern "C" fn redlatch_inspection_holder_permits(
     }
 }
 
-/// Returns the fencing token that was drawn last: a holder's, or one that was drawn with it for those to whom the lock may
-/// be handed on. 0 when nobody held it, if redlatch had not granted it in the last two days, or for NULL.
+/// Returns the fencing token that was drawn last: a holder's, or one that was drawn with it for those to whom the lock
+/// may be handed on. 0 when nobody held it, if redlatch had not granted it in the last two days, or for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_inspection_fencing_token(inspection: *const redlatch_inspection) -> u64 {
     // SAFETY: see the module.
     unsafe { look(inspection, 0, |seen| Some(seen.inspection.fencing_token.unwrap_or(0))) }
 }
 
-/// Returns how many waited for it, as far as the server knew: threads where they are fair, otherwise clients. 0 for NULL.
+/// Returns how many waited for it, as far as the server knew: threads where they are fair, otherwise clients. 0 for
+/// NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_inspection_waiters(inspection: *const redlatch_inspection) -> usize {
     // SAFETY: see the module.
     unsafe { look(inspection, 0, |seen| Some(seen.inspection.waiters)) }
 }
 
-/// Returns how many permits were left to waiters that were woken and had not come for them yet: 0 or 1 for a lock. 0 for
-/// NULL.
+/// Returns how many permits were left to waiters that were woken and had not come for them yet: 0 or 1 for a lock. 0
+/// for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_inspection_reserved(inspection: *const redlatch_inspection) -> u32 {
     // SAFETY: see the module.

@@ -7,13 +7,13 @@ use std::{
 };
 
 use super::{
-    boundary::{self, Lent, Out, answer, borrow, bytes, free, report},
-    callback::{self, LostCallback, redlatch_destroy_fn, redlatch_lost_fn, redlatch_work_fn},
+    boundary::{Out, answer, borrow, bytes, free, report},
+    callback::{self, redlatch_destroy_fn, redlatch_lost_fn, redlatch_work_fn},
     cancel::redlatch_cancel,
     client::redlatch_client,
     guard::redlatch_guard,
     inspection::redlatch_inspection,
-    settled::Settled,
+    named::Named,
     status::Failed,
 };
 use crate::Lock;
@@ -23,15 +23,13 @@ use crate::Lock;
 /// It is a description, not a hold: many threads may acquire through one. It is not reentrant: a thread that already
 /// holds the lock and acquires it again waits for itself. Its settings stand from the first acquire on.
 pub struct redlatch_lock {
-    settled: Settled<Lock>,
-    name: Lent,
+    named: Named<Lock>,
 }
 
 impl redlatch_lock {
     fn hand_out(lock: Lock, out: Out<*mut Self>) -> Result<(), Failed> {
         out.hand_out(Self {
-            name: Lent::new(lock.name()),
-            settled: Settled::new(lock)?,
+            named: Named::new(lock)?,
         });
         Ok(())
     }
@@ -102,7 +100,7 @@ pub unsafe extern "C" fn redlatch_lock_set_lease_ms(lock: *mut redlatch_lock, le
     report(|| {
         // SAFETY: see the module.
         let lock = unsafe { borrow(lock, "lock") }?;
-        lock.settled.set(|lock| lock.lease(Duration::from_millis(lease_ms)))
+        lock.named.set(|lock| lock.lease(Duration::from_millis(lease_ms)))
     })
 }
 
@@ -116,8 +114,7 @@ pub unsafe extern "C" fn redlatch_lock_set_max_hold_ms(lock: *mut redlatch_lock,
     report(|| {
         // SAFETY: see the module.
         let lock = unsafe { borrow(lock, "lock") }?;
-        lock.settled
-            .set(|lock| lock.max_hold(Duration::from_millis(max_hold_ms)))
+        lock.named.set(|lock| lock.max_hold(Duration::from_millis(max_hold_ms)))
     })
 }
 
@@ -125,43 +122,43 @@ pub unsafe extern "C" fn redlatch_lock_set_max_hold_ms(lock: *mut redlatch_lock,
 /// with a place of its own at the server. Defaults to false.
 ///
 /// The order holds among those who set it. Each grant costs round trips, where threads of one client otherwise hand the
-/// lock on to each other. A waiter that was killed or stopped holds up those behind it for two and a half poll intervals
-/// at most: 2.5 s unless set.
+/// lock on to each other. A waiter that was killed or stopped holds up those behind it for two and a half poll
+/// intervals at most: 2.5 s unless set.
 /// Errors: REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_lock_set_fair(lock: *mut redlatch_lock, fair: bool) -> i32 {
     report(|| {
         // SAFETY: see the module.
         let lock = unsafe { borrow(lock, "lock") }?;
-        lock.settled.set(|lock| lock.fair(fair))
+        lock.named.set(|lock| lock.fair(fair))
     })
 }
 
-/// Sets how often in a row the lock may be handed on to another thread of this client that waits for it without a round trip;
-/// then another client gets it if one waits. 0 is never; defaults to 64.
+/// Sets how often in a row the lock may be handed on to another thread of this client that waits for it without a round
+/// trip; then another client gets it if one waits. 0 is never; defaults to 64.
 ///
-/// Each hand-over is a grant of its own, with a fencing token of its own. However many there may be, after 20 ms others get
-/// their turn. Only renewed ones that are not fair are handed on, to those who wait with equal settings.
+/// Each hand-over is a grant of its own, with a fencing token of its own. However many there may be, after 20 ms others
+/// get their turn. Only renewed ones that are not fair are handed on, to those who wait with equal settings.
 /// Errors: REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_lock_set_handoffs(lock: *mut redlatch_lock, handoffs: u32) -> i32 {
     report(|| {
         // SAFETY: see the module.
         let lock = unsafe { borrow(lock, "lock") }?;
-        lock.settled.set(|lock| lock.handoffs(handoffs))
+        lock.named.set(|lock| lock.handoffs(handoffs))
     })
 }
 
-/// Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the lock, or as
-/// soon as a request finds the lock gone. Once for each lost lease.
+/// Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the lock, or
+/// as soon as a request finds the lock gone. Once for each lost lease.
 ///
 /// It is called on a thread of the client's own, with all signals blocked but those of the thread's own faults; the
-/// client's callbacks run one after the other. So it may come late while an earlier one is running, or after the process
-/// was paused; work that must stop in time asks redlatch_guard_check() before each write. It may call anything of
-/// redlatch, and must return: no longjmp, no C++ exception and no pthread_exit may leave it.
+/// client's callbacks run one after the other. So it may come late while an earlier one is running, or after the
+/// process was paused; work that must stop in time asks redlatch_guard_check() before each write. It may call anything
+/// of redlatch, and must return: no longjmp, no C++ exception and no pthread_exit may leave it.
 ///
-/// `user_data` is passed on to it, and must be fit for that until the lock and all its guards were freed, and a callback
-/// that is under way then has returned: with redlatch_lock_set_on_lost_owned() you are told when.
+/// `user_data` is passed on to it, and must be fit for that until the lock and all its guards were freed, and a
+/// callback that is under way then has returned: with redlatch_lock_set_on_lost_owned() you are told when.
 ///
 /// Errors: REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER for `callback`.
 #[unsafe(no_mangle)]
@@ -174,8 +171,9 @@ pub unsafe extern "C" fn redlatch_lock_set_on_lost(
     unsafe { redlatch_lock_set_on_lost_owned(lock, callback, user_data, None) }
 }
 
-/// The same as redlatch_lock_set_on_lost() for a `user_data` that belongs to redlatch from now on: `destroy` is called with
-/// it, on any thread, once the callback cannot be called any more. (Not in a forked child, and not if this call fails.)
+/// The same as redlatch_lock_set_on_lost() for a `user_data` that belongs to redlatch from now on: `destroy` is called
+/// with it, on any thread, once the callback cannot be called any more. (Not in a forked child, and not if this call
+/// fails.)
 ///
 /// Errors: those of redlatch_lock_set_on_lost(). `destroy` may be NULL.
 #[unsafe(no_mangle)]
@@ -188,16 +186,12 @@ pub unsafe extern "C" fn redlatch_lock_set_on_lost_owned(
     report(|| {
         // SAFETY: see the module.
         let lock = unsafe { borrow(lock, "lock") }?;
-        let callback = LostCallback::checked(callback, user_data, destroy)?;
-        lock.settled.set(|lock| {
-            let callback = callback();
-            lock.on_lost(move |lost| callback.call(lost))
-        })
+        lock.named.set_on_lost(callback, user_data, destroy)
     })
 }
 
-/// Acquires the lock, waiting for at most `wait_ms` milliseconds: 0 tries once and never waits, REDLATCH_FOREVER waits as long
-/// as it takes. `cancel` ends the wait; it may be NULL. The guard has to be freed by redlatch_guard_free().
+/// Acquires the lock, waiting for at most `wait_ms` milliseconds: 0 tries once and never waits, REDLATCH_FOREVER waits
+/// as long as it takes. `cancel` ends the wait; it may be NULL. The guard has to be freed by redlatch_guard_free().
 ///
 /// A wait ends at most one command timeout after `wait_ms`. The lease counts from before the request that was granted,
 /// however long the wait was.
@@ -205,10 +199,10 @@ pub unsafe extern "C" fn redlatch_lock_set_on_lost_owned(
 /// Errors:
 /// - REDLATCH_BUSY if somebody holds it, with a `wait_ms` of 0; REDLATCH_TIMEOUT with any other.
 /// - REDLATCH_CANCELLED when `cancel` was.
-/// - REDLATCH_CONNECTION at once if the server cannot be reached. Once it has answered, or taken a request and been silent,
-///   outages are ridden out until the wait is over.
-/// - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts of
-///   a wait, or if grants take longer to arrive than their lease holds.
+/// - REDLATCH_CONNECTION at once if the server cannot be reached. Once it has answered, or taken a request and been
+///   silent, outages are ridden out until the wait is over.
+/// - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts
+///   of a wait, or if grants take longer to arrive than their lease holds.
 /// - REDLATCH_SERVER if the server refuses the request for good, or with a `wait_ms` of 0 for now.
 /// - REDLATCH_KEY_CONFLICT if the key, or one of its helper keys, holds something else.
 /// - REDLATCH_THREAD, REDLATCH_FORKED, REDLATCH_NULL_POINTER: nothing was sent.
@@ -222,13 +216,7 @@ pub unsafe extern "C" fn redlatch_lock_acquire(
     report(|| {
         // SAFETY: see the module.
         let (lock, cancel, out) = unsafe { (borrow(lock, "lock")?, cancel.as_ref(), Out::new(out, "out")?) };
-        let mut wait = boundary::wait(wait_ms);
-        if let Some(cancel) = cancel {
-            wait = wait.cancelled_by(cancel.token.get()?);
-        }
-        let acquired = lock.settled.settle()?.acquire_with(wait);
-        redlatch_guard::hand_out(acquired.map_err(|error| Failed::of_a_wait(error, wait_ms > 0))?, out);
-        Ok(())
+        lock.named.acquire(wait_ms, cancel, out)
     })
 }
 
@@ -236,9 +224,9 @@ pub unsafe extern "C" fn redlatch_lock_acquire(
 ///
 /// `fn` must return: no longjmp, no C++ exception and no pthread_exit may leave it.
 ///
-/// Errors: REDLATCH_LOST if the lease was lost before `fn` ended: it did run, and redlatch_last_lost_reason() tells why it
-/// was lost. Otherwise the errors of redlatch_lock_acquire(), and `fn` did not run. A release that the server does not
-/// confirm is no error: it is completed in the background.
+/// Errors: REDLATCH_LOST if the lease was lost before `fn` ended: it did run, and redlatch_last_lost_reason() tells why
+/// it was lost. Otherwise the errors of redlatch_lock_acquire(), and `fn` did not run. A release that the server does
+/// not confirm is no error: it is completed in the background.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_lock_with(
     lock: *const redlatch_lock,
@@ -249,54 +237,47 @@ pub unsafe extern "C" fn redlatch_lock_with(
     report(|| {
         // SAFETY: see the module.
         let lock = unsafe { borrow(lock, "lock") }?;
-        let work = callback::work(r#fn, user_data)?;
-        let done = lock.settled.settle()?.with_lock_wait(boundary::wait(wait_ms), work);
-        done.map_err(|error| Failed::of_a_wait(error, wait_ms > 0))
+        lock.named.with(wait_ms, callback::work(r#fn, user_data)?)
     })
 }
 
 /// Looks at what stands on the server for this name. One round trip, at most one command timeout; waits for nobody and
 /// changes nothing. What was seen has to be freed by redlatch_inspection_free().
 ///
-/// Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not answer, or
-/// refuses; REDLATCH_KEY_CONFLICT if the key holds something else; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+/// Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not
+/// answer, or refuses; REDLATCH_KEY_CONFLICT if the key holds something else; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_lock_inspect(lock: *const redlatch_lock, out: *mut *mut redlatch_inspection) -> i32 {
     report(|| {
         // SAFETY: see the module.
         let (lock, out) = unsafe { (borrow(lock, "lock")?, Out::new(out, "out")?) };
-        redlatch_inspection::hand_out(lock.settled.look()?.inspect()?, out);
-        Ok(())
+        lock.named.inspect(out)
     })
 }
 
-/// Throws out whoever holds the lock, of redlatch or not. `held` gets whether somebody did; it may be NULL. Two round trips, at most three
-/// command timeouts.
+/// Throws out whoever holds the lock, of redlatch or not. `held` gets whether somebody did; it may be NULL. Two round
+/// trips, at most three command timeouts.
 ///
-/// For operators, when the holder is known to be gone. It breaks the first guarantee: a holder that lives is told at its
-/// next renewal, extension or release, and believes until then that it holds the lock.
+/// For operators, when the holder is known to be gone. It breaks the first guarantee: a holder that lives is told at
+/// its next renewal, extension or release, and believes until then that it holds the lock.
 ///
 /// Errors: those of redlatch_lock_inspect(). After REDLATCH_UNCONFIRMED a holder may have been thrown out: do it again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_lock_force_release(lock: *const redlatch_lock, held: *mut bool) -> i32 {
     report(|| {
         // SAFETY: see the module.
-        let (lock, place) = unsafe { (borrow(lock, "lock")?, Out::new(held, "held")) };
-        let was_held = lock.settled.look()?.force_release()?;
-        if let Ok(place) = place {
-            place.set(was_held);
-        }
-        Ok(())
+        let (lock, held) = unsafe { (borrow(lock, "lock")?, Out::new(held, "held").ok()) };
+        lock.named.force_release(held)
     })
 }
 
-/// Returns the name, which may have NULs inside, followed by a NUL. It belongs to the lock. Its length is written to `len`
-/// unless that is NULL. NULL for NULL. No I/O.
+/// Returns the name, which may have NULs inside, followed by a NUL. It belongs to the lock. Its length is written to
+/// `len` unless that is NULL. NULL for NULL. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_lock_name(lock: *const redlatch_lock, len: *mut usize) -> *const c_char {
     answer(ptr::null(), || {
         // SAFETY: see the module.
-        unsafe { Ok(borrow(lock, "lock")?.name.with_length(len)) }
+        unsafe { Ok(borrow(lock, "lock")?.named.name.with_length(len)) }
     })
 }
 

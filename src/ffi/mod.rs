@@ -1,6 +1,6 @@
 //! The C API: `include/redlatch.h`, which cbindgen makes from these files, is its documentation.
 //!
-//! The plumbing is in `boundary` (pointers, bytes, panics), `status` (codes), `last_error` and `settled`; every other
+//! The plumbing is in `boundary` (pointers, bytes, panics), `status` (codes), `last_error` and `named`; every other
 //! file has the functions of one type, in the order of the header. Each function checks and converts its arguments, makes
 //! one call of the Rust API, and maps the outcome.
 //!
@@ -24,8 +24,8 @@ mod inspection;
 mod last_error;
 mod lock;
 mod mapping;
+mod named;
 mod options;
 mod semaphore;
-mod settled;
 mod status;
 mod version;

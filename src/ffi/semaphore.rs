@@ -7,25 +7,23 @@ use std::{
 };
 
 use super::{
-    boundary::{self, Lent, Out, answer, borrow, bytes, free, report},
-    callback::{self, LostCallback, redlatch_destroy_fn, redlatch_lost_fn, redlatch_work_fn},
+    boundary::{Out, answer, borrow, bytes, free, report},
+    callback::{self, redlatch_destroy_fn, redlatch_lost_fn, redlatch_work_fn},
     cancel::redlatch_cancel,
     client::redlatch_client,
     guard::redlatch_guard,
     inspection::redlatch_inspection,
-    settled::Settled,
-    status::Failed,
+    named::Named,
 };
 use crate::Semaphore;
 
 /// A named number of permits, of which each guard holds one, or several: at most so many at a time, whoever asks:
 /// threads, processes, machines.
 ///
-/// It is a description, not a hold: many threads may acquire through one, and each acquire takes permits of its own. Its
-/// settings stand from the first acquire on.
+/// It is a description, not a hold: many threads may acquire through one, and each acquire takes permits of its own.
+/// Its settings stand from the first acquire on.
 pub struct redlatch_semaphore {
-    settled: Settled<Semaphore>,
-    name: Lent,
+    named: Named<Semaphore>,
 }
 
 /// Names a semaphore of `limit` permits, whose leases (30 s unless set) are renewed in the background until they are
@@ -56,15 +54,14 @@ pub unsafe extern "C" fn redlatch_semaphore_new(
             )
         };
         out.hand_out(redlatch_semaphore {
-            settled: Settled::new(client.client.semaphore(name, limit))?,
-            name: Lent::new(name),
+            named: Named::new(client.client.semaphore(name, limit))?,
         });
         Ok(())
     })
 }
 
-/// Sets how many permits one acquire takes: all of them at once, or none. From 1 to the declared limit, and at most 1000;
-/// defaults to 1.
+/// Sets how many permits one acquire takes: all of them at once, or none. From 1 to the declared limit, and at most
+/// 1000; defaults to 1.
 ///
 /// Those who want several are passed over while fewer are free, and may starve among those who want one; not if all are
 /// fair.
@@ -75,13 +72,13 @@ pub unsafe extern "C" fn redlatch_semaphore_set_permits(semaphore: *mut redlatch
     report(|| {
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        semaphore.settled.set(|semaphore| semaphore.permits(permits))
+        semaphore.named.set(|semaphore| semaphore.permits(permits))
     })
 }
 
 /// Makes the lease a fixed one of `lease_ms` milliseconds (10 to 10 years), which is never renewed: extend it by
-/// redlatch_guard_extend_ms(), to show that the holder is alive. For work that must not run on unnoticed. Without it the
-/// lease is renewed in the background until the permit is released.
+/// redlatch_guard_extend_ms(), to show that the holder is alive. For work that must not run on unnoticed. Without it
+/// the lease is renewed in the background until the permit is released.
 ///
 /// Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED,
 /// REDLATCH_NULL_POINTER.
@@ -91,14 +88,14 @@ pub unsafe extern "C" fn redlatch_semaphore_set_timed_ms(semaphore: *mut redlatc
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
         semaphore
-            .settled
+            .named
             .set(|semaphore| semaphore.timed(Duration::from_millis(lease_ms)))
     })
 }
 
 /// Sets how long a permit stays taken after its holder was last heard of: what a crash costs the others. After
-/// redlatch_semaphore_set_timed_ms() it sets the fixed length. In
-/// milliseconds, from 10 to 10 years; defaults to 30000. Each holder's is its own: a short one never shortens another's.
+/// redlatch_semaphore_set_timed_ms() it sets the fixed length. In milliseconds, from 10 to 10 years; defaults to 30000.
+/// Each holder's is its own: a short one never shortens another's.
 ///
 /// A lease that is renewed should be several times the command timeout, so that a renewal can fail and be made again in
 /// time; any lease should be many round trips.
@@ -110,7 +107,7 @@ pub unsafe extern "C" fn redlatch_semaphore_set_lease_ms(semaphore: *mut redlatc
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
         semaphore
-            .settled
+            .named
             .set(|semaphore| semaphore.lease(Duration::from_millis(lease_ms)))
     })
 }
@@ -129,7 +126,7 @@ pub unsafe extern "C" fn redlatch_semaphore_set_max_hold_ms(
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
         semaphore
-            .settled
+            .named
             .set(|semaphore| semaphore.max_hold(Duration::from_millis(max_hold_ms)))
     })
 }
@@ -146,28 +143,27 @@ pub unsafe extern "C" fn redlatch_semaphore_set_fair(semaphore: *mut redlatch_se
     report(|| {
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        semaphore.settled.set(|semaphore| semaphore.fair(fair))
+        semaphore.named.set(|semaphore| semaphore.fair(fair))
     })
 }
 
-/// Sets how often in a row a permit may be handed on to another thread of this client that waits for it although other clients
-/// wait as well;
-/// then another client gets it if one waits. 0 is never; defaults to 64.
+/// Sets how often in a row a permit may be handed on to another thread of this client that waits for it although other
+/// clients wait as well; then another client gets it if one waits. 0 is never; defaults to 64.
 ///
-/// Each hand-over is a grant of its own, with a fencing token of its own. However many there may be, after 20 ms others get
-/// their turn. Only renewed ones that are not fair are handed on, to those who wait with equal settings.
+/// Each hand-over is a grant of its own, with a fencing token of its own. However many there may be, after 20 ms others
+/// get their turn. Only renewed ones that are not fair are handed on, to those who wait with equal settings.
 /// Errors: REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_semaphore_set_handoffs(semaphore: *mut redlatch_semaphore, handoffs: u32) -> i32 {
     report(|| {
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        semaphore.settled.set(|semaphore| semaphore.handoffs(handoffs))
+        semaphore.named.set(|semaphore| semaphore.handoffs(handoffs))
     })
 }
 
-/// Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the permit, or
-/// as soon as a request finds it gone. Once for each lost lease, and in all as redlatch_lock_set_on_lost().
+/// Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the permit,
+/// or as soon as a request finds it gone. Once for each lost lease, and in all as redlatch_lock_set_on_lost().
 ///
 /// Errors: REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER for `callback`.
 #[unsafe(no_mangle)]
@@ -180,8 +176,9 @@ pub unsafe extern "C" fn redlatch_semaphore_set_on_lost(
     unsafe { redlatch_semaphore_set_on_lost_owned(semaphore, callback, user_data, None) }
 }
 
-/// The same as redlatch_semaphore_set_on_lost() for a `user_data` that belongs to redlatch from now on: `destroy` is called with
-/// it, on any thread, once the callback cannot be called any more. (Not in a forked child, and not if this call fails.)
+/// The same as redlatch_semaphore_set_on_lost() for a `user_data` that belongs to redlatch from now on: `destroy` is
+/// called with it, on any thread, once the callback cannot be called any more. (Not in a forked child, and not if this
+/// call fails.)
 ///
 /// Errors: those of redlatch_semaphore_set_on_lost(). `destroy` may be NULL.
 #[unsafe(no_mangle)]
@@ -194,16 +191,13 @@ pub unsafe extern "C" fn redlatch_semaphore_set_on_lost_owned(
     report(|| {
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        let callback = LostCallback::checked(callback, user_data, destroy)?;
-        semaphore.settled.set(|semaphore| {
-            let callback = callback();
-            semaphore.on_lost(move |lost| callback.call(lost))
-        })
+        semaphore.named.set_on_lost(callback, user_data, destroy)
     })
 }
 
-/// Acquires its permits, waiting for at most `wait_ms` milliseconds: 0 tries once and never waits, REDLATCH_FOREVER waits as long
-/// as it takes. `cancel` ends the wait; it may be NULL. The guard has to be freed by redlatch_guard_free().
+/// Acquires its permits, waiting for at most `wait_ms` milliseconds: 0 tries once and never waits, REDLATCH_FOREVER
+/// waits as long as it takes. `cancel` ends the wait; it may be NULL. The guard has to be freed by
+/// redlatch_guard_free().
 ///
 /// A wait ends at most one command timeout after `wait_ms`. The lease counts from before the request that was granted,
 /// however long the wait was.
@@ -211,10 +205,10 @@ pub unsafe extern "C" fn redlatch_semaphore_set_on_lost_owned(
 /// Errors:
 /// - REDLATCH_BUSY if too few are free, with a `wait_ms` of 0; REDLATCH_TIMEOUT with any other.
 /// - REDLATCH_CANCELLED when `cancel` was.
-/// - REDLATCH_CONNECTION at once if the server cannot be reached. Once it has answered, or taken a request and been silent,
-///   outages are ridden out until the wait is over.
-/// - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts of
-///   a wait, or if grants take longer to arrive than their lease holds.
+/// - REDLATCH_CONNECTION at once if the server cannot be reached. Once it has answered, or taken a request and been
+///   silent, outages are ridden out until the wait is over.
+/// - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts
+///   of a wait, or if grants take longer to arrive than their lease holds.
 /// - REDLATCH_SERVER if the server refuses the request for good, or with a `wait_ms` of 0 for now.
 /// - REDLATCH_KEY_CONFLICT if the key, or one of its helper keys, holds something else.
 /// - REDLATCH_LIMIT_MISMATCH if others declare another limit for this name.
@@ -230,23 +224,18 @@ pub unsafe extern "C" fn redlatch_semaphore_acquire(
         // SAFETY: see the module.
         let (semaphore, cancel, out) =
             unsafe { (borrow(semaphore, "semaphore")?, cancel.as_ref(), Out::new(out, "out")?) };
-        let mut wait = boundary::wait(wait_ms);
-        if let Some(cancel) = cancel {
-            wait = wait.cancelled_by(cancel.token.get()?);
-        }
-        let acquired = semaphore.settled.settle()?.acquire_with(wait);
-        redlatch_guard::hand_out(acquired.map_err(|error| Failed::of_a_wait(error, wait_ms > 0))?, out);
-        Ok(())
+        semaphore.named.acquire(wait_ms, cancel, out)
     })
 }
 
-/// Calls `fn` with `user_data` while its permits are held, on this thread, after waiting as redlatch_semaphore_acquire() does.
+/// Calls `fn` with `user_data` while its permits are held, on this thread, after waiting as
+/// redlatch_semaphore_acquire() does.
 ///
 /// `fn` must return: no longjmp, no C++ exception and no pthread_exit may leave it.
 ///
-/// Errors: REDLATCH_LOST if the lease was lost before `fn` ended: it did run, and redlatch_last_lost_reason() tells why it
-/// was lost. Otherwise the errors of redlatch_semaphore_acquire(), and `fn` did not run. A release that the server does not
-/// confirm is no error: it is completed in the background.
+/// Errors: REDLATCH_LOST if the lease was lost before `fn` ended: it did run, and redlatch_last_lost_reason() tells why
+/// it was lost. Otherwise the errors of redlatch_semaphore_acquire(), and `fn` did not run. A release that the server
+/// does not confirm is no error: it is completed in the background.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_semaphore_with(
     semaphore: *const redlatch_semaphore,
@@ -257,12 +246,7 @@ pub unsafe extern "C" fn redlatch_semaphore_with(
     report(|| {
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        let work = callback::work(r#fn, user_data)?;
-        let done = semaphore
-            .settled
-            .settle()?
-            .with_permit_wait(boundary::wait(wait_ms), work);
-        done.map_err(|error| Failed::of_a_wait(error, wait_ms > 0))
+        semaphore.named.with(wait_ms, callback::work(r#fn, user_data)?)
     })
 }
 
@@ -270,8 +254,8 @@ pub unsafe extern "C" fn redlatch_semaphore_with(
 /// timeouts.
 ///
 /// More permits go to those who wait, at once. With fewer nobody is thrown out; who comes later waits until enough have
-/// been released. 0 lets nobody in. What programs declare stays, and this one governs. It is kept for two days after the
-/// last lease has ended.
+/// been released. 0 lets nobody in. What programs declare stays, and this one governs. It is kept for two days after
+/// the last lease has ended.
 ///
 /// Errors: REDLATCH_LIMIT_MISMATCH if others declare another limit for this name, otherwise those of
 /// redlatch_semaphore_inspect(). After REDLATCH_UNCONFIRMED set it again.
@@ -280,12 +264,12 @@ pub unsafe extern "C" fn redlatch_semaphore_set_limit(semaphore: *const redlatch
     report(|| {
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        Ok(semaphore.settled.look()?.set_limit(limit)?)
+        Ok(semaphore.named.look()?.set_limit(limit)?)
     })
 }
 
-/// Looks how many permits are free: neither held nor left to a waiter that was woken. For monitoring: it may be outdated
-/// by the time it is read. One round trip, at most one command timeout.
+/// Looks how many permits are free: neither held nor left to a waiter that was woken. For monitoring: it may be
+/// outdated by the time it is read. One round trip, at most one command timeout.
 ///
 /// Errors: those of redlatch_semaphore_inspect().
 #[unsafe(no_mangle)]
@@ -293,7 +277,7 @@ pub unsafe extern "C" fn redlatch_semaphore_available(semaphore: *const redlatch
     report(|| {
         // SAFETY: see the module.
         let (semaphore, out) = unsafe { (borrow(semaphore, "semaphore")?, Out::new(out, "out")?) };
-        out.set(semaphore.settled.look()?.available()?);
+        out.set(semaphore.named.look()?.available()?);
         Ok(())
     })
 }
@@ -307,7 +291,7 @@ pub unsafe extern "C" fn redlatch_semaphore_holders(semaphore: *const redlatch_s
     report(|| {
         // SAFETY: see the module.
         let (semaphore, out) = unsafe { (borrow(semaphore, "semaphore")?, Out::new(out, "out")?) };
-        out.set(semaphore.settled.look()?.holders()?.len());
+        out.set(semaphore.named.look()?.holders()?.len());
         Ok(())
     })
 }
@@ -315,8 +299,8 @@ pub unsafe extern "C" fn redlatch_semaphore_holders(semaphore: *const redlatch_s
 /// Looks at what stands on the server for this name. One round trip, at most one command timeout; waits for nobody and
 /// changes nothing. What was seen has to be freed by redlatch_inspection_free().
 ///
-/// Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not answer, or
-/// refuses; REDLATCH_KEY_CONFLICT if the key holds something else; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+/// Errors: REDLATCH_CONNECTION, REDLATCH_UNCONFIRMED or REDLATCH_SERVER if the server cannot be reached, does not
+/// answer, or refuses; REDLATCH_KEY_CONFLICT if the key holds something else; REDLATCH_FORKED, REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_semaphore_inspect(
     semaphore: *const redlatch_semaphore,
@@ -325,18 +309,18 @@ pub unsafe extern "C" fn redlatch_semaphore_inspect(
     report(|| {
         // SAFETY: see the module.
         let (semaphore, out) = unsafe { (borrow(semaphore, "semaphore")?, Out::new(out, "out")?) };
-        redlatch_inspection::hand_out(semaphore.settled.look()?.inspect()?, out);
-        Ok(())
+        semaphore.named.inspect(out)
     })
 }
 
-/// Throws out all who hold permits, of redlatch or not. `held` gets whether somebody did; it may be NULL. Two round trips
-/// and one more for each further holder; at most one command timeout, and two more for each holder.
+/// Throws out all who hold permits, of redlatch or not. `held` gets whether somebody did; it may be NULL. Two round
+/// trips and one more for each further holder; at most one command timeout, and two more for each holder.
 ///
-/// For operators, when the holder is known to be gone. It breaks the first guarantee: a holder that lives is told at its
-/// next renewal, extension or release, and believes until then that it holds its permits.
+/// For operators, when the holder is known to be gone. It breaks the first guarantee: a holder that lives is told at
+/// its next renewal, extension or release, and believes until then that it holds its permits.
 ///
-/// Errors: those of redlatch_semaphore_inspect(). After REDLATCH_UNCONFIRMED a holder may have been thrown out: do it again.
+/// Errors: those of redlatch_semaphore_inspect(). After REDLATCH_UNCONFIRMED a holder may have been thrown out: do it
+/// again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_semaphore_force_release(
     semaphore: *const redlatch_semaphore,
@@ -344,17 +328,13 @@ pub unsafe extern "C" fn redlatch_semaphore_force_release(
 ) -> i32 {
     report(|| {
         // SAFETY: see the module.
-        let (semaphore, place) = unsafe { (borrow(semaphore, "semaphore")?, Out::new(held, "held")) };
-        let was_held = semaphore.settled.look()?.force_release()?;
-        if let Ok(place) = place {
-            place.set(was_held);
-        }
-        Ok(())
+        let (semaphore, held) = unsafe { (borrow(semaphore, "semaphore")?, Out::new(held, "held").ok()) };
+        semaphore.named.force_release(held)
     })
 }
 
-/// Returns the name, which may have NULs inside, followed by a NUL. It belongs to the semaphore. Its length is written to `len`
-/// unless that is NULL. NULL for NULL. No I/O.
+/// Returns the name, which may have NULs inside, followed by a NUL. It belongs to the semaphore. Its length is written
+/// to `len` unless that is NULL. NULL for NULL. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_semaphore_name(
     semaphore: *const redlatch_semaphore,
@@ -362,7 +342,7 @@ pub unsafe extern "C" fn redlatch_semaphore_name(
 ) -> *const c_char {
     answer(ptr::null(), || {
         // SAFETY: see the module.
-        unsafe { Ok(borrow(semaphore, "semaphore")?.name.with_length(len)) }
+        unsafe { Ok(borrow(semaphore, "semaphore")?.named.name.with_length(len)) }
     })
 }
 

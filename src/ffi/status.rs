@@ -12,11 +12,11 @@ pub const REDLATCH_BUSY: i32 = -1;
 pub const REDLATCH_TIMEOUT: i32 = -2;
 /// The wait was ended by its redlatch_cancel.
 pub const REDLATCH_CANCELLED: i32 = -3;
-/// The lease ended before its holder released it. Work done since was not protected: undo it, or let the resource refuse
-/// it by its fencing token. redlatch_guard_lost_reason() tells why it ended.
+/// The lease ended before its holder released it. Work done since was not protected: undo it, or let the resource
+/// refuse it by its fencing token. redlatch_guard_lost_reason() tells why it ended.
 pub const REDLATCH_LOST: i32 = -4;
-/// The server did not confirm the request in time, so its outcome is unknown. What it may have left behind is cleaned up
-/// in the background, and ends with the lease in any case.
+/// The server did not confirm the request in time, so its outcome is unknown. What it may have left behind is cleaned
+/// up in the background, and ends with the lease in any case.
 pub const REDLATCH_UNCONFIRMED: i32 = -5;
 /// Too few servers of a Redlock could be had. Not returned by this version.
 pub const REDLATCH_NO_QUORUM: i32 = -6;
