@@ -25,9 +25,10 @@
  *     redlatch_client_free(client);
  *
  * STATUS. A call that can fail returns REDLATCH_OK (0) or a negative code, one for each thing that a caller does
- * differently; codes are never used again for anything else, and later versions may add some. The message of the last
- * failure is kept for each thread: redlatch_last_error_message(). Functions that return something else say what they
- * return when they cannot answer, and keep a message as well.
+ * differently; codes are never used again for anything else, and later versions may add some. Any call may return
+ * REDLATCH_PANIC, which none lists. The message of the last failure is kept for each thread:
+ * redlatch_last_error_message(). Functions that return something else say what they return when they cannot answer, and
+ * keep a message as well.
  *
  * RESULTS are written through the last pointers ("out"), and only on success. Those pointers must not be NULL unless it
  * says so.
