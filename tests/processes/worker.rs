@@ -296,12 +296,19 @@ fn threads_without_signals(url: &str, name: &str) -> Vec<String> {
     let guard = lock.acquire().unwrap();
     thread::scope(|scope| {
         scope.spawn(|| client.lock(name).fair(true).acquire_timeout(CHILD).unwrap());
-        wait_until("a thread to wait", CHILD, || lock.inspect().unwrap().waiters == 1);
-        let tasks = fs::read_dir("/proc/self/task").unwrap();
-        let names = tasks.filter_map(|task| without_signals(&task.unwrap().path()));
-        let mut names: Vec<String> = names.collect();
-        names.sort();
-        names.dedup();
+        let mut names = Vec::new();
+        // A thread gives itself its name, some time after it was started.
+        wait_until("all threads of a client", CHILD, || {
+            let tasks = fs::read_dir("/proc/self/task").unwrap();
+            names = tasks
+                .filter_map(|task| without_signals(&task.unwrap().path()))
+                .collect();
+            // Lives only while a connection is opened.
+            names.retain(|name| !name.starts_with("redlatch-connec"));
+            names.sort();
+            names.dedup();
+            names.len() == 3
+        });
         guard.release().unwrap();
         names
     })
@@ -309,7 +316,8 @@ fn threads_without_signals(url: &str, name: &str) -> Vec<String> {
 
 /// The name of a thread if it blocks all signals but those of its own faults.
 fn without_signals(task: &Path) -> Option<String> {
-    let status = fs::read_to_string(task.join("status")).unwrap();
+    // It may have ended by now.
+    let status = fs::read_to_string(task.join("status")).ok()?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap().trim().to_owned()

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// How long one request may take here.
-const COMMAND: Duration = millis(500);
+const COMMAND: Duration = SECOND;
 
 /// How a request or its reply is lost, or late.
 const FAULTS: [Fault; 4] = [
