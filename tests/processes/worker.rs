@@ -289,7 +289,8 @@ fn threads_end(url: &str, name: &str) {
     wait_until("the threads to end", CHILD, || threads() == before);
 }
 
-/// Has a client at work with all its threads; returns the names of those that get no signals, of which this thread is none.
+/// Has a client at work with all its threads; returns the names of those that block all signals but those of their own
+/// faults. This thread goes on to get them all.
 fn threads_without_signals(url: &str, name: &str) -> Vec<String> {
     let client = Client::builder().url(url).poll_interval(SECOND * 60).build().unwrap();
     let lock = client.lock(name).on_lost(|_| ());
@@ -300,41 +301,56 @@ fn threads_without_signals(url: &str, name: &str) -> Vec<String> {
         // A thread gives itself its name, some time after it was started.
         wait_until("all threads of a client", CHILD, || {
             let tasks = fs::read_dir("/proc/self/task").unwrap();
-            names = tasks
-                .filter_map(|task| without_signals(&task.unwrap().path()))
-                .collect();
-            // Lives only while a connection is opened.
-            names.retain(|name| !name.starts_with("redlatch-connec"));
+            let threads = tasks.filter_map(|task| Thread::at(&task.unwrap().path()));
+            // The last lives only while a connection is opened.
+            let ours = threads
+                .filter(|thread| thread.name.starts_with("redlatch-") && !thread.name.starts_with("redlatch-connec"));
+            names = ours.filter(Thread::gets_no_signals).map(|thread| thread.name).collect();
             names.sort();
             names.dedup();
             names.len() == 3
         });
+        assert_eq!(Thread::at(Path::new("/proc/thread-self")).unwrap().blocked, 0);
         guard.release().unwrap();
         names
     })
 }
 
-/// The name of a thread if it blocks all signals but those of its own faults.
-fn without_signals(task: &Path) -> Option<String> {
-    // It may have ended by now.
-    let status = fs::read_to_string(task.join("status")).ok()?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        line.unwrap().trim().to_owned()
-    };
-    let blocked = u64::from_str_radix(&field("SigBlk:"), 16).unwrap();
-    let is_blocked = |signal: i32| blocked & (1 << (signal - 1)) != 0;
-    let faults = [
-        libc::SIGSEGV,
-        libc::SIGBUS,
-        libc::SIGFPE,
-        libc::SIGILL,
-        libc::SIGTRAP,
-        libc::SIGSYS,
-    ];
-    let others = (1..libc::SIGSYS).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal));
-    let all = others.filter(|signal| !faults.contains(signal)).all(is_blocked)
-        && (libc::SIGRTMIN()..=libc::SIGRTMAX()).all(is_blocked);
-    assert!(!faults.into_iter().any(is_blocked), "{status}");
-    all.then(|| field("Name:"))
+/// A thread as the system shows it.
+struct Thread {
+    name: String,
+    /// The signals that it blocks.
+    blocked: u64,
+}
+
+impl Thread {
+    /// `None` if it has ended.
+    fn at(task: &Path) -> Option<Self> {
+        let status = fs::read_to_string(task.join("status")).ok()?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.unwrap().trim().to_owned()
+        };
+        Some(Self {
+            name: field("Name:"),
+            blocked: u64::from_str_radix(&field("SigBlk:"), 16).unwrap(),
+        })
+    }
+
+    fn gets_no_signals(&self) -> bool {
+        let is_blocked = |signal: i32| self.blocked & (1 << (signal - 1)) != 0;
+        let faults = [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGFPE,
+            libc::SIGILL,
+            libc::SIGTRAP,
+            libc::SIGSYS,
+        ];
+        let unblockable = [libc::SIGKILL, libc::SIGSTOP];
+        let mut others = (1..=libc::SIGSYS)
+            .filter(|signal| !faults.contains(signal) && !unblockable.contains(signal))
+            .chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
+        others.all(is_blocked) && !faults.into_iter().any(is_blocked)
+    }
 }
