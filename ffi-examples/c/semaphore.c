@@ -74,8 +74,8 @@ static int32_t print_state(const redlatch_semaphore *semaphore) {
     if (status == REDLATCH_OK)
         status = redlatch_semaphore_inspect(semaphore, &inspection);
     if (status == REDLATCH_OK) {
-        printf("available: %" PRIu32 " of %" PRIu32 ", holders: %zu\n", available, redlatch_inspection_limit(inspection),
-               holders);
+        uint32_t limit = redlatch_inspection_limit(inspection);
+        printf("available: %" PRIu32 " of %" PRIu32 ", holders: %zu\n", available, limit, holders);
         printf("inspected: %s\n", redlatch_inspection_str(inspection));
     }
     redlatch_inspection_free(inspection);

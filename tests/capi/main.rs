@@ -5,6 +5,7 @@
 //! missing, the trial is ignored and says so; in CI that is a failure.
 
 mod c_examples;
+mod exclusion;
 mod sanitized;
 #[path = "../support/mod.rs"]
 mod support;
@@ -15,8 +16,12 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
+    if let Some(url) = support::worker_url() {
+        return exclusion::work(&url);
+    }
     let mut trials = vec![];
     trials.extend(c_examples::trials());
+    trials.extend(exclusion::trials());
     trials.extend(sanitized::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
