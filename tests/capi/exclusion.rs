@@ -16,27 +16,28 @@ use std::{
 };
 
 use libtest_mimic::Trial;
-use redlatch::{Client, Error};
+use redlatch::Client;
 
 use crate::{
     support::{SECOND, Server, Worker, wait_until},
     toolchain::{compile, repository, trial, trial_unless, with_library, workshop},
 };
 
-/// How long anybody waits for a lock that is about to be free, in milliseconds.
-const PATIENCE_MS: u64 = 60_000;
+/// How long anybody waits for a lock that is about to be free.
+const PATIENCE: Duration = SECOND.saturating_mul(60);
 
-/// A language, and what starts a process in it that works as `programs/holder.c` does: for a server's URL, and still
-/// without its last argument, the lock's name.
+/// A language, and what starts a process in it that works as `programs/exclusion_worker.c` does: for a server's URL,
+/// and still without its last argument, the lock's name.
 type Language = (&'static str, fn(&str) -> Command);
 
 const LANGUAGES: [Language; 3] = [("C", c), ("Rust", Worker::command), ("redis-py", redis_py)];
 
 fn c(url: &str) -> Command {
-    static HOLDER: OnceLock<PathBuf> = OnceLock::new();
-    let program = HOLDER.get_or_init(|| {
-        let program = workshop("holder").join("holder");
-        compile("cc", &["-std=c99"], &["tests/capi/programs/holder.c"], &program);
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    let program = PROGRAM.get_or_init(|| {
+        let program = workshop("exclusion").join("worker");
+        let source = "tests/capi/programs/exclusion_worker.c";
+        compile("cc", &["-std=c99"], &[source], &program);
         program
     });
     let mut command = with_library(program);
@@ -45,9 +46,9 @@ fn c(url: &str) -> Command {
 }
 
 fn redis_py(url: &str) -> Command {
+    let script = repository().join("tests/capi/programs/exclusion_worker.py");
     let mut command = Command::new("python3");
-    command.env("PYTHONPATH", redis_py_package());
-    command.arg(repository().join("tests/capi/programs/holder.py")).arg(url);
+    command.arg(script).arg(url).env("PYTHONPATH", redis_py_package());
     command
 }
 
@@ -61,29 +62,23 @@ pub fn work(url: &str) -> ExitCode {
     let name = env::args().next_back().expect("a name");
     let lock = Client::open(url).unwrap().lock(name);
     let mut guard = None;
-    for line in io::stdin().lines().map_while(Result::ok) {
-        match line.split_once(' ') {
-            Some(("acquire", "0")) => {
-                guard = lock.try_acquire().unwrap();
-                println!("{}", guard.as_ref().map_or("busy".to_owned(), token));
-            }
-            Some(("acquire", ms)) => match lock.acquire_timeout(Duration::from_millis(ms.parse().unwrap())) {
-                Ok(acquired) => println!("{}", token(guard.insert(acquired))),
-                Err(Error::Timeout { .. }) => println!("timeout"),
-                Err(error) => panic!("{error:?}"),
-            },
-            _ => {
-                assert_eq!(line, "release");
+    for order in io::stdin().lines().map_while(Result::ok) {
+        match order.as_str() {
+            "acquire" => guard = Some(lock.acquire_timeout(PATIENCE).unwrap()),
+            "try" => guard = lock.try_acquire().unwrap(),
+            "release" => {
                 guard.take().expect("a guard to release").release().unwrap();
-                println!("released");
+                println!("ok");
+                continue;
             }
+            _ => panic!("not understood: {order}"),
+        }
+        match &guard {
+            Some(guard) => println!("{}", guard.fencing_token()),
+            None => println!("busy"),
         }
     }
     ExitCode::SUCCESS
-}
-
-fn token(guard: &redlatch::Guard) -> String {
-    guard.fencing_token().to_string()
 }
 
 pub fn trials() -> Vec<Trial> {
@@ -130,26 +125,24 @@ impl Holder {
     }
 
     fn is_refused(&mut self) -> bool {
-        self.worker.ask("acquire 0") == "busy"
+        self.worker.ask("try") == "busy"
     }
 
     fn starts_to_wait(&mut self) {
-        self.worker.send(format_args!("acquire {PATIENCE_MS}"));
+        self.worker.send("acquire");
     }
 
     /// Receives the answer to an acquire, which has to be a grant: its fencing token, if the language has one.
     #[track_caller]
     fn gets_it(&mut self) -> Option<u64> {
-        let answer = self
-            .worker
-            .receive_within(Duration::from_millis(PATIENCE_MS) + SECOND * 10);
+        let answer = self.worker.receive_within(PATIENCE + SECOND * 10);
         let token = answer.parse().unwrap_or_else(|_| panic!("{}: {answer}", self.language));
         (token > 0).then_some(token)
     }
 
     #[track_caller]
     fn releases(&mut self) {
-        assert_eq!(self.worker.ask("release"), "released", "{}", self.language);
+        assert_eq!(self.worker.ask("release"), "ok", "{}", self.language);
     }
 }
 
@@ -168,7 +161,7 @@ fn a_holder_in_each_language_is_refused_to_all_others() {
     let mut tokens = Vec::new();
     for _ in 0..3 {
         each(&mut holders, |holder, others| {
-            holder.worker.send("acquire 0");
+            holder.worker.send("try");
             tokens.extend(holder.gets_it());
             for other in others.iter_mut() {
                 assert!(other.is_refused(), "{} beside {}", other.language, holder.language);
@@ -191,7 +184,7 @@ fn a_waiter_in_each_language_gets_the_lock_from_each_other_one() {
             // What a redlatch waiter leaves on the server; redis-py leaves nothing, but sends a SET at each attempt.
             let sets = server.command_calls("set");
             waiter.starts_to_wait();
-            wait_until("the next one to wait", Duration::from_millis(PATIENCE_MS), || {
+            wait_until("the next one to wait", PATIENCE, || {
                 lock.inspect().unwrap().waiters == 1 || server.command_calls("set") >= sets + 2
             });
             assert!(
@@ -284,8 +277,7 @@ impl Turns {
             let others = taken.iter().filter(|turn| turn.0 != language).count();
             in_a_row >= IN_A_ROW && others < self.enough * (LANGUAGES.len() - 1)
         };
-        let wait = Duration::from_millis(PATIENCE_MS);
-        let waited = self.one_more.wait_while_for(&mut taken, had_the_last, wait);
+        let waited = self.one_more.wait_while_for(&mut taken, had_the_last, PATIENCE);
         assert!(
             !waited.timed_out(),
             "{language} had the last turns, and nobody else comes"
