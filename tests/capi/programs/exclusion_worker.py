@@ -1,7 +1,7 @@
 """Holds the lock of a name with redis-py, which knows nothing of redlatch, as it is told to.
 
-Usage: exclusion_worker.py URL NAME. The orders are those of exclusion_worker.c. A grant is answered by "0", since it has
-no fencing token.
+Usage: exclusion_worker.py URL NAME. The orders are those of exclusion_worker.c. A grant is answered by "0", since it
+has no fencing token.
 """
 
 import sys
