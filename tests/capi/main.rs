@@ -4,7 +4,10 @@
 //! What a trial needs (compilers, valgrind, Python) is installed by `scripts/setup --all-servers`. Where something is
 //! missing, the trial is ignored and says so; in CI that is a failure.
 
+mod c_examples;
+mod exclusion;
 mod readme;
+mod sanitized;
 #[path = "../support/mod.rs"]
 mod support;
 mod toolchain;
@@ -14,6 +17,14 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = readme::trials();
-    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+    if let Some(url) = support::worker_url() {
+        return exclusion::work(&url);
+    }
+    let trials = [
+        c_examples::trials(),
+        exclusion::trials(),
+        readme::trials(),
+        sanitized::trials(),
+    ];
+    libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }
