@@ -1,6 +1,7 @@
 /*
- * redlatch for C++17 and later: redlatch.h with owners, exceptions and std::chrono. Nothing but this header is added: link
- * with redlatch as a C program does. What a lock guarantees, and what it cannot, stands in README.md: read that first.
+ * redlatch for C++17 and later: redlatch.h with owners, exceptions and std::chrono. It is no more than this header:
+ * programs are linked with the C library. What a lock guarantees, and what it cannot, stands in README.md: read that
+ * first.
  *
  *     using namespace std::chrono_literals;
  *
@@ -14,21 +15,21 @@
  *     int left = lock.with_lock([&] { return buy(item); });
  *     if (auto free = lock.try_acquire()) { ... }          // std::nullopt if somebody else has it
  *
- * NAMES are those of the Rust API. What each call does, how long it may block and how it fails is told at the function of
- * redlatch.h that it is made of: Lock::acquire_with() at redlatch_lock_acquire().
+ * CALLS have the names of the Rust API. What each of them does, how long it may block and how it fails is told at the
+ * function of redlatch.h that it is made of: for Lock::acquire_with() that is redlatch_lock_acquire().
  *
  * ERRORS are exceptions: redlatch::Error, with the code that the C function returned and its message in full. Functions
  * that are noexcept never fail.
  *
- * OWNERSHIP. Guard, Lock, Semaphore, Options and Audit are moved, not copied, and free what they own. One that was moved
- * from holds nothing: calls throw REDLATCH_NULL_POINTER. Client and CancelToken are copied cheaply: the copies are the
- * same one. All may be destroyed in any order; what was made from another goes on without it. A std::string_view that is
- * returned lives as long as what was asked.
+ * OWNERSHIP. Guard, Lock, Semaphore, Options and Audit are moved, not copied, and free what they own. After a move the
+ * source holds nothing, and its calls throw REDLATCH_NULL_POINTER. Client and CancelToken are copied cheaply: the
+ * copies are the same one. All may be destroyed in any order; what was made from another goes on without it. A
+ * std::string_view that is returned lives as long as what was asked.
  *
  * NAMES AND PREFIXES are bytes: "a\0b"sv is another name than "a".
  *
- * THREADS. Any object may be used by several at once (an Audit by one at a time), and destroyed by another than made it;
- * but moving, assigning and destroying an object are for one thread alone, as with std::unique_ptr.
+ * THREADS. Any object may be used by several at once (an Audit by one), and destroyed by another than made it; but to
+ * move, assign or destroy an object is for one thread alone, as with std::unique_ptr.
  */
 #ifndef REDLATCH_HPP
 #define REDLATCH_HPP
@@ -83,7 +84,7 @@ class Error : public std::runtime_error {
     std::int32_t code_;
 };
 
-/** The wait ended before it could be had (REDLATCH_TIMEOUT), or it is taken and the call was not to wait (REDLATCH_BUSY). */
+/** The wait ended before it could be had: REDLATCH_TIMEOUT. Without a wait, somebody else has it: REDLATCH_BUSY. */
 class Timeout : public Error {
     using Error::Error;
 };
@@ -171,9 +172,9 @@ template <class Self, class Api> class Named;
 } // namespace detail
 
 /**
- * A time to wait, a lease or a timeout: made from any std::chrono duration, rounded up to whole milliseconds, so that 1.5 ms
- * are 2 and nothing short becomes 0. A negative one counts as 0, which never waits, and which no lease or timeout can be.
- * Beyond 10^15 ms (30000 years), as with std::chrono::hours::max(), it is without end.
+ * A time to wait, a lease or a timeout: made from any std::chrono duration, rounded up to whole milliseconds, so that
+ * 1.5 ms are 2 and nothing short becomes 0. A negative one counts as 0: that never waits, and is refused as a lease or
+ * timeout. Beyond 10^15 ms (30000 years), as with std::chrono::hours::max(), it is without end.
  */
 class Duration {
   public:
@@ -200,7 +201,7 @@ class Duration {
     std::uint64_t ms_;
 };
 
-/** A switch that ends waits, from any thread, those that begin later included: see Wait::cancelled_by(). No way back. */
+/** A switch that ends waits, later ones included, from any thread: see Wait::cancelled_by(). There is no way back. */
 class CancelToken {
   public:
     CancelToken() {
@@ -236,7 +237,7 @@ class Wait {
         return wait;
     }
 
-    /** The same, but it also ends when `token` is cancelled: by throwing Cancelled. A second token replaces the first. */
+    /** The same, ended by `token` too: then Cancelled is thrown. A second token takes the place of the first. */
     Wait cancelled_by(const CancelToken &token) const {
         Wait wait(*this);
         wait.cancel_ = token.shared_;
@@ -335,7 +336,7 @@ struct LostEvent {
 struct Holder {
     /** Guard::token(), or what another library put there. */
     std::string token;
-    /** When it ends by itself unless it is renewed. std::nullopt is never: another library put it there without a TTL. */
+    /** When it ends by itself unless it is renewed. std::nullopt: never, since another library gave it no TTL. */
     std::optional<std::chrono::milliseconds> expiry;
     /** 1 for a lock. */
     std::uint32_t permits;
@@ -410,8 +411,8 @@ template <class Self, class Api> class Named {
     Self handoffs(std::uint32_t most) && { return std::move(handoffs(most)); }
 
     /**
-     * A function that is told when a lease is lost, on a thread of the client's own; it is destroyed with the last guard
-     * that may need it, on any thread. An exception that it throws is caught and dropped: it ends that call only.
+     * A function that is told when a lease is lost, on a thread of the client's own. It is destroyed, on any thread,
+     * once it cannot be called any more. An exception that it throws is caught and dropped: it ends that call only.
      */
     Self &on_lost(std::function<void(const LostEvent &)> callback) & {
         using Callback = std::function<void(const LostEvent &)>;
@@ -546,13 +547,13 @@ struct SemaphoreApi {
 
 } // namespace detail
 
-/** A named lock that at most one guard holds at a time. A description, not a hold: many threads may acquire through it. */
+/** A named lock that at most one guard holds at a time. It is no hold itself: many threads may acquire through it. */
 class Lock : public detail::Named<Lock, detail::LockApi> {
   public:
     /**
-     * Runs `work` while the lock is held and returns what that returns, after waiting as long as it takes. If the work
-     * throws, the lock is released first. Throws Lost if the lease was lost before the work ended: it did run. A release
-     * that the server does not confirm is no error.
+     * Runs `work` while the lock is held, after waiting as long as it takes, and returns what that returns. If the work
+     * throws, the lock is released and the exception goes on. Throws Lost if the lease was lost before the work ended:
+     * it did run. A release that the server does not confirm is no error.
      */
     template <class Work> std::invoke_result_t<Work> with_lock(Work &&work) const {
         return run_after(Wait::forever(), std::forward<Work>(work));
@@ -563,7 +564,7 @@ class Lock : public detail::Named<Lock, detail::LockApi> {
         return run_after(wait, std::forward<Work>(work));
     }
 
-    /** The same, without waiting: an optional without a value, or false for work that returns nothing, if it is taken. */
+    /** The same, without waiting: std::nullopt if it is taken, or false if the work is one that returns nothing. */
     template <class Work> auto try_with_lock(Work &&work) const { return try_run(std::forward<Work>(work)); }
 
     /** As with_lock(), for work that wants to see the guard. */
@@ -579,7 +580,7 @@ class Lock : public detail::Named<Lock, detail::LockApi> {
     explicit Lock(redlatch_lock *handle) noexcept : Named(handle) {}
 };
 
-/** A named number of permits, of which each guard holds one, or several. A description, not a hold, as a Lock is. */
+/** A named number of permits, of which each guard holds one, or several. It is no hold itself, as a Lock is none. */
 class Semaphore : public detail::Named<Semaphore, detail::SemaphoreApi> {
   public:
     /** How many permits one acquire takes: all of them at once, or none. Defaults to 1. */
@@ -712,7 +713,7 @@ class Options {
 /** A way to one server, shared by its copies and by what was made from it. Open one for each program. */
 class Client {
   public:
-    /** With the default settings: "redis://host/", "unix:///path" or "memory://"; see redlatch_client_open(). No I/O. */
+    /** With the default settings. "redis://host/", "unix:///path", "memory://": see redlatch_client_open(). No I/O. */
     static Client open(const std::string &url) { return open(Options().url(url)); }
 
     static Client open(const Options &options) {
