@@ -35,7 +35,7 @@ void run(const redlatch::Client &client) {
     std::cout << "sold one under the lock: " << left << " left\n";
 
     // Work that takes longer than its lease, which nobody renews. Whoever comes next may have begun already.
-    const auto report = client.timed_lock("raii:report", 50ms);
+    const auto report = client.timed_lock("raii:report", 500ms);
     try {
         report.with_guard([](const redlatch::Guard &guard) { guard.wait_lost(1min); });
     } catch (const redlatch::Lost &lost) {
