@@ -209,6 +209,9 @@ class CancelToken {
         detail::check(redlatch_cancel_new(&made));
         shared_.reset(made, redlatch_cancel_free);
     }
+    // Moving copies too: a wait must not lose its switch because the token that it is given was moved from.
+    CancelToken(const CancelToken &) = default;
+    CancelToken &operator=(const CancelToken &) = default;
 
     /** Ends all waits that it, or a copy, was passed to. Not for signal handlers. Throws in a forked child only. */
     void cancel() const { detail::check(redlatch_cancel_cancel(shared_.get())); }

@@ -406,7 +406,7 @@ void a_wait_is_ended_from_another_thread(const Client &client) {
     const auto lock = client.lock("waited for").fair(true);
     const Guard guard = lock.acquire();
     std::optional<CancelToken> stop(std::in_place);
-    const CancelToken copy = *stop;
+    const CancelToken copy = std::move(*stop);
     std::optional<Wait> wait(Wait::forever().cancelled_by(*stop));
     // A wait keeps what ends it.
     stop.reset();
