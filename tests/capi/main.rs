@@ -5,6 +5,7 @@
 //! missing, the trial is ignored and says so; in CI that is a failure.
 
 mod c_examples;
+mod cpp;
 mod exclusion;
 mod readme;
 mod sanitized;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     }
     let trials = [
         c_examples::trials(),
+        cpp::trials(),
         exclusion::trials(),
         readme::trials(),
         sanitized::trials(),
