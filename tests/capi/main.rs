@@ -4,6 +4,8 @@
 //! What a trial needs (compilers, valgrind, Python) is installed by `scripts/setup --all-servers`. Where something is
 //! missing, the trial is ignored and says so; in CI that is a failure.
 
+mod header;
+mod install;
 mod readme;
 #[path = "../support/mod.rs"]
 mod support;
@@ -14,6 +16,8 @@ use std::process::ExitCode;
 use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
-    let trials = readme::trials();
+    let mut trials = readme::trials();
+    trials.extend(header::trials());
+    trials.extend(install::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
