@@ -16,7 +16,7 @@ use crate::{
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Those of the installed library that programs see.
+/// What is compiled against the installed library: it holds a lock for a moment.
 const PROGRAM: &str = "tests/capi/installed.c";
 
 pub fn trials() -> Vec<Trial> {
@@ -178,8 +178,7 @@ fn an_installation_goes_where_it_is_told_whatever_cargo_is_set_to() {
         .env("DESTDIR", "stage")
         .args(["--prefix=/opt/red latch/", "--libdir", "lib/here"])
         .env("CARGO_TERM_COLOR", "always")
-        .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
-        .env("CDPATH", "/");
+        .env("CARGO_PROFILE_RELEASE_PANIC", "abort");
     succeed(&mut install);
     let stage = workshop.join("stage/opt/red latch");
     assert_eq!(
@@ -228,7 +227,6 @@ fn what_cannot_be_installed_is_refused_before_anything_is_built() {
         (&["--prefix=/dev/null/redlatch"], "cannot be written to"),
         (&["--into=/opt"], "unknown argument: --into=/opt"),
     ] {
-        // Without cargo, so that nothing could be built.
         let output = run(install().args(arguments));
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
