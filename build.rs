@@ -52,7 +52,8 @@ mod capi {
 #define REDLATCH_VERSION_MINOR {minor}
 #define REDLATCH_VERSION_PATCH {patch}
 /** The version of this header as one number to compare, as redlatch_version_number() gives it. */
-#define REDLATCH_VERSION_NUMBER (REDLATCH_VERSION_MAJOR * 1000000 + REDLATCH_VERSION_MINOR * 1000 + REDLATCH_VERSION_PATCH)
+#define REDLATCH_VERSION_NUMBER \\
+  (REDLATCH_VERSION_MAJOR * 1000000 + REDLATCH_VERSION_MINOR * 1000 + REDLATCH_VERSION_PATCH)
 
 /** In place of the length of a name or pattern: it ends before its first NUL. */
 #define REDLATCH_NUL_TERMINATED SIZE_MAX"

@@ -4,13 +4,15 @@
 //! cargo bench --bench uncontended -- [--iterations N] [--unix]
 //! ```
 //!
-//! Five operations take turns within each iteration, in random order, so that whatever else the machine does hits all
+//! These operations take turns within each iteration, in random order, so that whatever else the machine does hits all
 //! of them alike:
 //! - `PING`, the price of a round trip;
 //! - the floor: `SET NX PX` with a random token and a compare-and-delete script, by hand on one connection;
 //! - redlatch's `acquire` and `release`;
 //! - redlatch's `try_acquire` and drop;
-//! - the same of one permit of a semaphore.
+//! - the same of one permit of a semaphore;
+//! - with the feature `capi`, `redlatch_lock_acquire()`, `redlatch_guard_release()` and `redlatch_guard_free()` of the
+//!   C API, to be seen beside `acquire` and `release`.
 //!
 //! The server is `REDIS_URL` if set, else one of its own, found as the tests find theirs, over TCP as most users have
 //! it (`--unix`: over its socket).
@@ -29,7 +31,9 @@ use hdrhistogram::Histogram;
 use redis::{Connection, Script};
 
 const LEASE_MS: u64 = 30_000;
-const FLOOR: usize = 1; // its place among the rows
+// Places among the rows.
+const FLOOR: usize = 1;
+const ACQUIRE_RELEASE: usize = 2;
 
 struct Options {
     /// False when run as a test.
@@ -71,6 +75,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             env!("CARGO_PKG_VERSION")
         );
         println!("{}", table(&rows));
+        if let Some(through_c) = rows.iter().find(|row| row.name == THROUGH_C) {
+            let ratio = |quantile| through_c.micros(quantile) / rows[ACQUIRE_RELEASE].micros(quantile);
+            println!(
+                "{THROUGH_C} / {}: p50 {:.3}, p99 {:.3}",
+                rows[ACQUIRE_RELEASE].name,
+                ratio(0.5),
+                ratio(0.99)
+            );
+        }
     }
     Ok(())
 }
@@ -142,13 +155,92 @@ fn rows(url: &str, redis: Connection) -> Result<Vec<Row>, Box<dyn Error>> {
     let semaphore = client.semaphore(format!("{name}:permit"), 5);
     let permit = move || expect(semaphore.try_acquire()?.is_some());
 
-    Ok(vec![
+    #[cfg_attr(not(feature = "capi"), expect(unused_mut))]
+    let mut rows = vec![
         Row::new("PING", ping)?,
         Row::new("floor: SET NX PX + EVALSHA", floor)?,
         Row::new("redlatch: acquire + release", acquire_release)?,
         Row::new("redlatch: try_acquire + drop", try_drop)?,
         Row::new("redlatch: try_acquire + drop of a permit", permit)?,
-    ])
+    ];
+    #[cfg(feature = "capi")]
+    {
+        let lock = c::Lock::new(url, &format!("{name}:c"))?;
+        rows.push(Row::new(THROUGH_C, move || lock.acquire_and_release())?);
+    }
+    Ok(rows)
+}
+
+const THROUGH_C: &str = "through C: acquire + release";
+
+/// As a C program has it, from the same build.
+#[cfg(feature = "capi")]
+mod c {
+    use std::{
+        error::Error,
+        ffi::{CString, c_char, c_void},
+        ptr,
+    };
+
+    const NUL_TERMINATED: usize = usize::MAX;
+    const FOREVER: u64 = u64::MAX;
+
+    unsafe extern "C" {
+        fn redlatch_client_open(url: *const c_char, out: *mut *mut c_void) -> i32;
+        fn redlatch_client_free(client: *mut c_void);
+        fn redlatch_lock_new(client: *const c_void, name: *const c_char, len: usize, out: *mut *mut c_void) -> i32;
+        fn redlatch_lock_acquire(
+            lock: *const c_void,
+            wait_ms: u64,
+            cancel: *const c_void,
+            out: *mut *mut c_void,
+        ) -> i32;
+        fn redlatch_lock_free(lock: *mut c_void);
+        fn redlatch_guard_release(guard: *mut c_void) -> i32;
+        fn redlatch_guard_free(guard: *mut c_void);
+    }
+
+    pub struct Lock(*mut c_void);
+
+    impl Lock {
+        pub fn new(url: &str, name: &str) -> Result<Self, Box<dyn Error>> {
+            let (url, name) = (CString::new(url)?, CString::new(name)?);
+            let (mut client, mut lock) = (ptr::null_mut(), ptr::null_mut());
+            // SAFETY: strings that end with a NUL, and places for the results.
+            unsafe {
+                succeed(redlatch_client_open(url.as_ptr(), &mut client))?;
+                succeed(redlatch_lock_new(client, name.as_ptr(), NUL_TERMINATED, &mut lock))?;
+                redlatch_client_free(client);
+            }
+            Ok(Self(lock))
+        }
+
+        pub fn acquire_and_release(&self) -> Result<(), Box<dyn Error>> {
+            let mut guard = ptr::null_mut();
+            // SAFETY: the lock lives until it is dropped, and the guard is freed once.
+            unsafe {
+                succeed(redlatch_lock_acquire(self.0, FOREVER, ptr::null(), &mut guard))?;
+                let released = redlatch_guard_release(guard);
+                redlatch_guard_free(guard);
+                succeed(released)
+            }
+        }
+    }
+
+    impl Drop for Lock {
+        fn drop(&mut self) {
+            // SAFETY: it was made by `redlatch_lock_new`, and is not used any more.
+            unsafe { redlatch_lock_free(self.0) }
+        }
+    }
+
+    fn succeed(status: i32) -> Result<(), Box<dyn Error>> {
+        if status == 0 {
+            Ok(())
+        } else {
+            Err(format!("the C API returned {status}").into())
+        }
+    }
 }
 
 impl Row {

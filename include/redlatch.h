@@ -38,8 +38,8 @@
  * it. Text that is passed in is copied. Text that a function returns belongs to the handle that was asked, and lives
  * as long as that, unless it says otherwise.
  *
- * UNITS. All times are in milliseconds. A time to wait of 0 never waits, REDLATCH_FOREVER has no end, and no time is too
- * long. Names are bytes, not text: any but no bytes at all, up to REDLATCH_MAX_LENGTH.
+ * UNITS. All times are in milliseconds. A time to wait of 0 never waits, REDLATCH_FOREVER has no end, and no time is
+ * too long. Names are bytes, not text: any but no bytes at all, up to REDLATCH_MAX_LENGTH.
  *
  * BLOCKING. What sends something to the server says so, and for how long it may take; whatever says "no I/O" does not
  * block.
@@ -59,15 +59,16 @@
  *
  * SIGNALS. redlatch's own threads block all signals but those of their own faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL,
  * SIGTRAP, SIGSYS), so the program's handlers run in the program's threads; a program that they start from a callback
- * inherits that. A signal neither ends a wait nor costs its place in the queue: end it by a redlatch_cancel, from another
- * thread. Nothing in here may be called in a signal handler. No signal handler is installed, and none is needed
+ * inherits that. A signal neither ends a wait nor costs its place in the queue: end it by a redlatch_cancel, from
+ * another thread. Nothing in here may be called in a signal handler. No signal handler is installed, and none is needed
  * (SIGPIPE is not raised).
  *
- * FORK. In a forked child the parent's handles are inert: guards are not held, calls return REDLATCH_FORKED, and freeing
- * does no I/O, waits for nothing and leaves the parent's locks alone. The child opens a new client, as soon as it likes.
- * (A child is known by its process id.)
+ * FORK. In a forked child the parent's handles are inert: guards are not held, calls return REDLATCH_FORKED, and
+ * freeing does no I/O, waits for nothing and leaves the parent's locks alone. The child opens a new client, as soon as
+ * it likes. (A child is known by its process id.)
  *
- * UNLOADING. The library is never unmapped, so that its threads can end at their leisure: dlclose() leaves it where it is.
+ * UNLOADING. The library is never unmapped, so that its threads can end at their leisure: dlclose() leaves it where it
+ * is.
  */
 
 #ifndef REDLATCH_H
@@ -83,7 +84,8 @@
 #define REDLATCH_VERSION_MINOR 1
 #define REDLATCH_VERSION_PATCH 0
 /** The version of this header as one number to compare, as redlatch_version_number() gives it. */
-#define REDLATCH_VERSION_NUMBER (REDLATCH_VERSION_MAJOR * 1000000 + REDLATCH_VERSION_MINOR * 1000 + REDLATCH_VERSION_PATCH)
+#define REDLATCH_VERSION_NUMBER \
+  (REDLATCH_VERSION_MAJOR * 1000000 + REDLATCH_VERSION_MINOR * 1000 + REDLATCH_VERSION_PATCH)
 
 /** In place of the length of a name or pattern: it ends before its first NUL. */
 #define REDLATCH_NUL_TERMINATED SIZE_MAX
@@ -374,6 +376,8 @@ int32_t redlatch_last_lost_reason(void);
 
 /**
  * Makes settings, all of them at their defaults. No I/O; the settings are checked by redlatch_client_open_with().
+ *
+ * Errors: REDLATCH_NULL_POINTER.
  */
 int32_t redlatch_options_new(redlatch_options **out);
 
@@ -929,6 +933,8 @@ void redlatch_guard_free(redlatch_guard *guard);
 
 /**
  * Makes a switch that is not cancelled. No I/O.
+ *
+ * Errors: REDLATCH_NULL_POINTER.
  */
 int32_t redlatch_cancel_new(redlatch_cancel **out);
 

@@ -40,8 +40,8 @@ pub(super) struct LostCallback {
     destroy: redlatch_destroy_fn,
 }
 
-// SAFETY: the header says that the functions are called on any thread, and that what `user_data` points to has to be fit
-// for that.
+// SAFETY: the header says that the functions are called on any thread, and that what `user_data` points to has to be
+// fit for that.
 unsafe impl Send for LostCallback {}
 // SAFETY: as above.
 unsafe impl Sync for LostCallback {}

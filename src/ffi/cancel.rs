@@ -12,6 +12,8 @@ pub struct redlatch_cancel {
 }
 
 /// Makes a switch that is not cancelled. No I/O.
+///
+/// Errors: REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_cancel_new(out: *mut *mut redlatch_cancel) -> i32 {
     report(|| {

@@ -26,6 +26,8 @@ impl redlatch_options {
 }
 
 /// Makes settings, all of them at their defaults. No I/O; the settings are checked by redlatch_client_open_with().
+///
+/// Errors: REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_options_new(out: *mut *mut redlatch_options) -> i32 {
     report(|| {

@@ -7,6 +7,8 @@
 mod c_examples;
 mod cpp;
 mod exclusion;
+mod header;
+mod install;
 mod readme;
 mod sanitized;
 #[path = "../support/mod.rs"]
@@ -25,6 +27,8 @@ fn main() -> ExitCode {
         c_examples::trials(),
         cpp::trials(),
         exclusion::trials(),
+        header::trials(),
+        install::trials(),
         readme::trials(),
         sanitized::trials(),
     ];
