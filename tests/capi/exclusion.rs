@@ -1,4 +1,4 @@
-//! Processes in C and Rust, and redis-py, on one name: each of them keeps all others out.
+//! Processes in C, C++, Python and Rust, and redis-py, on one name: each of them keeps all others out.
 //!
 //! Every process takes the lock and releases it at orders, and what the lock protects is done here on its behalf: a
 //! counter on the server, counted up as nobody should without a lock.
@@ -30,18 +30,43 @@ const PATIENCE: Duration = SECOND.saturating_mul(60);
 /// and still without its last argument, the lock's name.
 type Language = (&'static str, fn(&str) -> Command);
 
-const LANGUAGES: [Language; 3] = [("C", c), ("Rust", Worker::command), ("redis-py", redis_py)];
+const LANGUAGES: [Language; 5] = [
+    ("C", c),
+    ("C++", cpp),
+    ("Python", python),
+    ("Rust", Worker::command),
+    ("redis-py", redis_py),
+];
 
 fn c(url: &str) -> Command {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    let program = PROGRAM.get_or_init(|| {
-        let program = workshop("exclusion").join("worker");
-        let source = "tests/capi/programs/exclusion_worker.c";
-        compile("cc", &["-std=c99"], &[source], &program);
+    compiled(&PROGRAM, "cc", "-std=c99", "c", url)
+}
+
+fn cpp(url: &str) -> Command {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    compiled(&PROGRAM, "c++", "-std=c++17", "cpp", url)
+}
+
+fn compiled(program: &OnceLock<PathBuf>, compiler: &str, standard: &str, extension: &str, url: &str) -> Command {
+    let program = program.get_or_init(|| {
+        let program = workshop(&format!("exclusion-{extension}")).join("worker");
+        let source = format!("tests/capi/programs/exclusion_worker.{extension}");
+        compile(compiler, &[standard], &[&source], &program);
         program
     });
     let mut command = with_library(program);
     command.arg(url);
+    command
+}
+
+fn python(url: &str) -> Command {
+    let script = repository().join("tests/capi/python/exclusion_worker.py");
+    let mut command = with_library("python3");
+    command
+        .arg(script)
+        .arg(url)
+        .env("PYTHONPATH", repository().join("ffi-examples/python"));
     command
 }
 
@@ -86,7 +111,7 @@ pub fn trials() -> Vec<Trial> {
         // In CI, and once setup has put it in its place, a redis-py that does not start is a failure.
         let in_ci = env::var_os("CI").is_some_and(|ci| !ci.is_empty());
         if in_ci || redis_py_package().join("redis").exists() {
-            trial(name, &["cc", "pkg-config", "python3"], test)
+            trial(name, &["cc", "c++", "pkg-config", "python3"], test)
         } else {
             let missing = "redis-py is missing: run scripts/setup --all-servers";
             trial_unless(name, Some(missing.to_owned()), test)

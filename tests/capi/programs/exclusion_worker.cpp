@@ -1,7 +1,7 @@
 // Holds the lock of a name as it is told to: one order a line, and one line in answer to each.
 //
 // Usage: exclusion_worker URL NAME
-//   acquire  waits for at most 20 s; the fencing token
+//   acquire  waits for at most 60 s; the fencing token
 //   try      the fencing token, or "busy"
 //   release  "ok"
 // What fails is answered by its message.
@@ -20,7 +20,7 @@ namespace {
 
 std::string obey(const std::string &order, const redlatch::Lock &lock, std::optional<redlatch::Guard> &guard) {
     if (order == "acquire") {
-        guard = lock.acquire_timeout(20s);
+        guard = lock.acquire_timeout(60s);
         return std::to_string(guard->fencing_token());
     }
     if (order == "try") {
