@@ -4,6 +4,8 @@
 //! What a trial needs (compilers, valgrind, Python) is installed by `scripts/setup --all-servers`. Where something is
 //! missing, the trial is ignored and says so; in CI that is a failure.
 
+mod boundary;
+mod fuzz;
 mod sanitized;
 #[path = "../support/mod.rs"]
 mod support;
@@ -15,6 +17,8 @@ use libtest_mimic::Arguments;
 
 fn main() -> ExitCode {
     let mut trials = vec![];
+    trials.extend(boundary::trials());
+    trials.extend(fuzz::trials());
     trials.extend(sanitized::trials());
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }
