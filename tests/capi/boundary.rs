@@ -11,12 +11,17 @@ use std::{
 use libtest_mimic::Trial;
 
 use crate::{
+    sanitized,
     support::{self, Fault, Proxy, SECOND, Server, Worker, is_acquire, wait_until},
-    toolchain::{compile, prefix, repository, succeed, trial, with_library, workshop},
+    toolchain::{compile, prefix, repository, succeed, trial, trial_unless, with_library, workshop},
 };
 
 /// What a program needs to be built and run, and to be ended if it hangs.
-pub const NEEDS: [&str; 3] = ["gcc", "pkg-config", "timeout"];
+const NEEDS: [&str; 3] = ["gcc", "pkg-config", "timeout"];
+
+/// The programs of which the checks may find more than they state themselves. (Those of a child, and of what there is no
+/// room for, do not go with the checks.)
+const CHECKED_IN_RUST_CODE: [&str; 5] = ["arguments", "messages", "callbacks", "handles", "signals"];
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![
@@ -31,24 +36,34 @@ pub fn trials() -> Vec<Trial> {
         ),
     ];
     macro_rules! on_a_server_and_in_memory {
-        ($($program:literal: $server:ident, $memory:ident;)*) => {
+        ($($scenario:ident: $program:literal, $server:ident, $memory:ident;)*) => {
             $(
-                let on_server = concat!("c_program_", $program, "_on_a_server");
-                let in_memory = concat!("c_program_", $program, "_in_memory");
+                let on_server = concat!(stringify!($scenario), "_on_a_server");
+                let in_memory = concat!(stringify!($scenario), "_in_memory");
                 trials.push(trial(on_server, &NEEDS, || $server($program)));
                 trials.push(trial(in_memory, &NEEDS, || $memory($program)));
             )*
         };
     }
     on_a_server_and_in_memory! {
-        "calls": calls_on_a_server, calls_in_memory;
-        "arguments": on_a_server, in_memory;
-        "codes": codes_on_a_server, in_memory;
-        "messages": on_a_server, in_memory;
-        "callbacks": on_a_server, in_memory;
-        "handles": on_a_server, in_memory;
-        "signals": on_a_server, in_memory;
-        "fork": fork_on_a_server, fork_in_memory;
+        every_c_function_does_what_it_says: "calls", calls_on_a_server, calls_in_memory;
+        bad_arguments_are_refused_and_change_nothing: "arguments", on_a_server, in_memory;
+        each_status_comes_of_its_cause: "codes", codes_on_a_server, in_memory;
+        the_last_message_is_whole_and_has_no_password: "messages", on_a_server, in_memory;
+        callbacks_get_what_is_theirs_and_end_in_time: "callbacks", on_a_server, in_memory;
+        handles_go_on_without_one_another: "handles", on_a_server, in_memory;
+        a_storm_of_signals_changes_nothing: "signals", on_a_server, in_memory;
+        a_forked_child_has_nothing_of_its_parents: "fork", fork_on_a_server, fork_in_memory;
+    }
+    let missing = sanitized::missing();
+    for name in CHECKED_IN_RUST_CODE {
+        let trial_name = format!("the_c_program_{name}_finds_nothing_with_rust_code_checked");
+        trials.push(trial_unless(&trial_name, missing.clone(), move || {
+            let program = workshop(&format!("program_{name}_checked")).join(name);
+            sanitized::compile(&["-std=c99"], &[&source(name)], &program);
+            // Of its own: the same names are in use on the one that is shared.
+            succeed(bounded(program).arg(Server::start().url()));
+        }));
     }
     trials.push(trial(
         "a_library_that_is_closed_while_a_lock_is_held_goes_on_renewing",
@@ -58,8 +73,12 @@ pub fn trials() -> Vec<Trial> {
     trials
 }
 
+fn source(program: &str) -> String {
+    format!("tests/capi/programs/{program}.c")
+}
+
 /// A C program of `programs/`, built once for this run.
-pub fn program(name: &'static str) -> PathBuf {
+fn program(name: &'static str) -> PathBuf {
     static BUILT: Mutex<BTreeMap<&str, &OnceLock<PathBuf>>> = Mutex::new(BTreeMap::new());
     let built = *BUILT
         .lock()
@@ -68,15 +87,14 @@ pub fn program(name: &'static str) -> PathBuf {
         .or_insert_with(|| Box::leak(Box::default()));
     let build = || {
         let program = workshop(&format!("program_{name}")).join(name);
-        let source = format!("tests/capi/programs/{name}.c");
-        compile("gcc", &["-std=c99", "-g"], &[&source], &program);
+        compile("gcc", &["-std=c99", "-g"], &[&source(name)], &program);
         program
     };
     built.get_or_init(build).clone()
 }
 
 /// Has a program ended if it hangs.
-pub fn bounded(program: impl AsRef<Path>) -> Command {
+fn bounded(program: impl AsRef<Path>) -> Command {
     let mut command = with_library("timeout");
     command.args(["--kill-after=5", "120"]).arg(program.as_ref());
     command

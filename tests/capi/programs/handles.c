@@ -160,6 +160,44 @@ static void of_releases_at_once_one_is_it(const redlatch_client *client)
     redlatch_lock_free(lock);
 }
 
+/* What a thread leaves behind is often freed at its very end, when what languages keep for it is gone already. */
+static pthread_key_t at_the_end;
+static const redlatch_lock *waited_for_at_the_end;
+
+static void end(void *left)
+{
+    redlatch_guard *guard = NULL, *none = UNTOUCHED;
+    IS(redlatch_guard_check(left), REDLATCH_OK);
+    IS(redlatch_lock_acquire(waited_for_at_the_end, 30, NULL, &none), REDLATCH_TIMEOUT);
+    IS(redlatch_guard_release(left), REDLATCH_OK);
+    IS(redlatch_guard_release(left), REDLATCH_INVALID_STATE);
+    redlatch_guard_free(left);
+    IS(redlatch_lock_acquire(waited_for_at_the_end, 0, NULL, &guard), REDLATCH_OK);
+    redlatch_guard_free(guard);
+    /* There is no place for a message any more. */
+    char message[8] = "1234567";
+    CHECK(redlatch_last_error_message(message, sizeof message) == 0 && message[0] == '\0');
+    CHECK(redlatch_last_lost_reason() == REDLATCH_LOST_NOT);
+}
+
+static void *leave_it(void *with)
+{
+    /* So that there has been a place. */
+    IS(redlatch_guard_check(NULL), REDLATCH_NULL_POINTER);
+    CHECK(pthread_setspecific(at_the_end, with) == 0);
+    return NULL;
+}
+
+static void a_thread_uses_what_it_has_until_its_very_end(const redlatch_client *client)
+{
+    redlatch_lock *lock = lock_of(client, "handles:end");
+    CHECK(pthread_key_create(&at_the_end, end) == 0);
+    waited_for_at_the_end = lock;
+    for (int i = 0; i < 3; i++) join(start(leave_it, held(lock)));
+    CHECK(pthread_key_delete(at_the_end) == 0);
+    redlatch_lock_free(lock);
+}
+
 /* Everything that belongs to one client. */
 enum { CLIENT, LOCK, GUARD, SEMAPHORE, PERMIT, HANDLES };
 
@@ -235,6 +273,7 @@ int main(int argc, char **argv)
     a_guard_is_released_and_freed_by_other_threads(client);
     a_release_wakes_those_who_wait_for_a_loss(client);
     of_releases_at_once_one_is_it(client);
+    a_thread_uses_what_it_has_until_its_very_end(client);
     CHECK(background_threads() > 0);
     redlatch_client_free(client);
     handles_are_freed_in_every_order(argv[1]);

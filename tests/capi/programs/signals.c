@@ -10,10 +10,24 @@
 static pthread_key_t of_this_program;
 static volatile sig_atomic_t handled, handled_elsewhere;
 
-/* Threads of the program's own say so; the background threads cannot. */
+/* Threads of the program's own say so, before a handler can run in them; the background threads cannot. */
 static void is_ours(void)
 {
+    sigset_t none;
+    sigemptyset(&none);
     CHECK(pthread_setspecific(of_this_program, &of_this_program) == 0);
+    CHECK(pthread_sigmask(SIG_SETMASK, &none, NULL) == 0);
+}
+
+/* Starts a thread with all signals blocked. */
+static pthread_t start_blocked(void *(*run)(void *), void *with)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    CHECK(pthread_sigmask(SIG_BLOCK, &all, &before) == 0);
+    pthread_t thread = start(run, with);
+    CHECK(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0);
+    return thread;
 }
 
 static void handler(int signal)
@@ -43,16 +57,13 @@ struct storm {
 static void *rage(void *with)
 {
     struct storm *storm = with;
-    sigset_t all;
-    sigfillset(&all);
-    CHECK(pthread_sigmask(SIG_BLOCK, &all, NULL) == 0);
     for (;;) {
         CHECK(pthread_mutex_lock(&storm->mutex) == 0);
         bool over = storm->over;
         CHECK(pthread_mutex_unlock(&storm->mutex) == 0);
         if (over) return NULL;
         CHECK(pthread_kill(storm->at, SIGUSR1) == 0);
-        pthread_kill(storm->at, SIGALRM);
+        CHECK(pthread_kill(storm->at, SIGALRM) == 0);
         struct timespec moment = {0, 200000};
         nanosleep(&moment, NULL);
     }
@@ -64,7 +75,7 @@ static void begin_storm(struct storm *storm, pthread_t at)
     *storm = (struct storm){.at = at, .over = false};
     CHECK(pthread_mutex_init(&storm->mutex, NULL) == 0);
     handled = 0;
-    storm->thread = start(rage, storm);
+    storm->thread = start_blocked(rage, storm);
     CHECK(setitimer(ITIMER_REAL, &every_ms, NULL) == 0);
 }
 
@@ -185,7 +196,7 @@ static void background_threads_have_all_signals_blocked(const char *url, bool on
     IS(redlatch_lock_set_on_lost(lost, stay, &callback), REDLATCH_OK);
     redlatch_guard *guard = held(taken), *own = held(held_too), *expired = held(lost);
     struct wait wait = {lock_of(client, "signals:taken"), cancel};
-    pthread_t waiter = start(wait_for, &wait);
+    pthread_t waiter = start_blocked(wait_for, &wait);
     UNTIL(look(&callback, &callback.entered) && waiters(taken) == 1);
     /* Threads are named by themselves, so one that has just been started may not be yet. */
     UNTIL(background_threads() >= (on_a_server ? 4 : 2));
@@ -283,10 +294,10 @@ static void a_fair_waiter_keeps_its_place_in_a_storm(const char *url)
     int served = 0;
     struct place first = {locks[1], &mutex, &served, 0}, second = {locks[2], &mutex, &served, 0};
     struct storm storm;
-    pthread_t stormed = start(queue_up, &first);
+    pthread_t stormed = start_blocked(queue_up, &first);
     UNTIL(waiters(locks[0]) == 1);
     begin_storm(&storm, stormed);
-    pthread_t calm = start(queue_up, &second);
+    pthread_t calm = start_blocked(queue_up, &second);
     UNTIL(waiters(locks[0]) == 2);
     /* For some polls of its, and more than it takes for a waiter that is not heard of to be passed over. */
     IS(redlatch_guard_wait_lost_ms(guard, 3500), REDLATCH_OK);
