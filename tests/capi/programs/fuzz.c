@@ -96,15 +96,15 @@ static uint64_t short_wait(struct fuzzer *fuzzer)
 /* Bytes of which no more may be read than there are, however long they are said to be. */
 struct bytes {
     char *at;
-    size_t len;
+    size_t size, len;
     bool refused;
 };
 
 static struct bytes any_bytes(struct fuzzer *fuzzer)
 {
     static const size_t absurd[] = {REDLATCH_MAX_LENGTH + 1, SIZE_MAX / 2, SIZE_MAX / 2 + 1, SIZE_MAX - 1};
-    size_t size = one_in(fuzzer, 500) ? REDLATCH_MAX_LENGTH : 1 + below(fuzzer, 40);
-    struct bytes bytes = {malloc(size), size, false};
+    size_t size = one_in(fuzzer, 2000) ? REDLATCH_MAX_LENGTH : 1 + below(fuzzer, 40);
+    struct bytes bytes = {malloc(size), size, size, false};
     CHECK(bytes.at != NULL);
     /* Few different ones, so that they meet again. */
     memset(bytes.at, size > 3 ? 'x' : (int)below(fuzzer, 256), size);
@@ -364,9 +364,14 @@ static void step_that_names(struct fuzzer *fuzzer)
         if (kind % 3 == 2) CALL(redlatch_semaphore_new(of, bytes.at, bytes.len, limit, &semaphore), expected);
     }
     if (status != REDLATCH_OK) CHECK(lock == UNTOUCHED && semaphore == UNTOUCHED);
+    bool is_named_at_length = kind >= 3 && bytes.size > 1000;
     free(bytes.at);
     leave(client);
-    if (status == REDLATCH_OK && lock != UNTOUCHED) {
+    if (status == REDLATCH_OK && is_named_at_length) {
+        /* Every message about it would have all of that, and there would be little time for other calls. */
+        if (lock != UNTOUCHED) redlatch_lock_free(lock);
+        if (semaphore != UNTOUCHED) redlatch_semaphore_free(semaphore);
+    } else if (status == REDLATCH_OK && lock != UNTOUCHED) {
         made.handle = lock;
         put(fuzzer, locks, LOCKS, &made);
     } else if (status == REDLATCH_OK) {
@@ -523,6 +528,8 @@ static void step_with_a_guard(struct fuzzer *fuzzer)
     struct slot *slot = use(fuzzer, guards, GUARDS);
     redlatch_guard *handle = slot != NULL ? slot->handle : NULL;
     uint32_t expected = handle == NULL ? NULLS : WORKED | LOST | RELEASED;
+    /* A lease can be over before the answer has arrived. */
+    uint32_t unanswered = handle == NULL ? 0 : ONE_OF(REDLATCH_UNCONFIRMED);
     uint64_t wait = below(fuzzer, 10);
     switch (below(fuzzer, 12)) {
     case 0:
@@ -544,12 +551,12 @@ static void step_with_a_guard(struct fuzzer *fuzzer)
         break;
     case 7:
         CALL(redlatch_guard_extend_ms(handle, any_u64(fuzzer)),
-             expected | (handle != NULL ? INVALID : 0));
+             expected | unanswered | (handle != NULL ? INVALID : 0));
         break;
     case 8:
     case 9:
     case 10:
-        CALL(redlatch_guard_release(handle), expected);
+        CALL(redlatch_guard_release(handle), expected | unanswered);
         CHECK(!redlatch_guard_is_held(handle) && redlatch_guard_remaining_ms(handle) == 0);
         if (handle != NULL) CALL(redlatch_guard_check(handle), RELEASED);
         break;
