@@ -19,8 +19,8 @@ use crate::{
 /// What a program needs to be built and run, and to be ended if it hangs.
 const NEEDS: [&str; 3] = ["gcc", "pkg-config", "timeout"];
 
-/// The programs of which the checks may find more than they state themselves. (Those of a child, and of what there is no
-/// room for, do not go with the checks.)
+/// The programs of which the checks may find more than they state themselves. (Those of a child, and of what there is
+/// no room for, do not go with the checks.)
 const CHECKED_IN_RUST_CODE: [&str; 5] = ["arguments", "messages", "callbacks", "handles", "signals"];
 
 pub fn trials() -> Vec<Trial> {

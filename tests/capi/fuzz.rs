@@ -1,20 +1,21 @@
 //! Calls in random order with random arguments, under the sanitizers: see `programs/fuzz.c`.
 //!
-//! `REDLATCH_FUZZ_SECONDS` says for how long each trial makes them, 3 if unset; `REDLATCH_FUZZ_SEED` makes the calls of an
-//! earlier run again, as far as several threads can: its seed is in its output.
+//! `REDLATCH_FUZZ_SECONDS` says for how long each trial makes them, 3 if unset; `REDLATCH_FUZZ_SEED` makes the calls of
+//! an earlier run again, as far as several threads can: its seed is in its output.
 
 use std::{
     env::{self, VarError},
     path::PathBuf,
     process::Command,
-    sync::OnceLock,
+    sync::{Arc, OnceLock},
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use libtest_mimic::Trial;
 
 use crate::{
-    sanitized, support,
+    sanitized,
+    support::{self, Server},
     toolchain::{compile, succeed, trial_unless, with_library, workshop},
 };
 
@@ -28,7 +29,7 @@ pub fn trials() -> Vec<Trial> {
     let in_memory = || "memory://".to_owned();
     vec![
         trial_unless("random_calls_on_a_server", c_side.clone(), || {
-            make_calls(with_library(checked_in_c()), &support::shared().url());
+            make_calls(with_library(checked_in_c()), &server_with_abandoned_locks().url());
         }),
         trial_unless("random_calls_in_memory", c_side, move || {
             make_calls(with_library(checked_in_c()), &in_memory());
@@ -37,13 +38,21 @@ pub fn trials() -> Vec<Trial> {
             "random_calls_on_a_server_with_rust_code_checked",
             both_sides.clone(),
             || {
-                make_calls(Command::new(checked_in_both()), &support::shared().url());
+                make_calls(Command::new(checked_in_both()), &server_with_abandoned_locks().url());
             },
         ),
         trial_unless("random_calls_in_memory_with_rust_code_checked", both_sides, move || {
             make_calls(Command::new(checked_in_both()), &in_memory());
         }),
     ]
+}
+
+/// For audits to find.
+fn server_with_abandoned_locks() -> Arc<Server> {
+    let server = support::shared();
+    server.run("SET fuzz:abandoned x");
+    server.run("HSET fuzz:abandoned:hash x 1");
+    server
 }
 
 fn make_calls(program: Command, url: &str) {

@@ -229,7 +229,8 @@ static void names_are_bytes(const redlatch_client *client)
     static const struct {
         const char *bytes;
         size_t len;
-    } names[] = {{"a\0b", 3}, {"a\0c", 3}, {"\0", 1}, {"\0\0", 2}, {"\xff\xfe not UTF-8 \x80", 14}, {"\r\n", 2}, {"{}", 2}};
+    } names[] = {{"a\0b", 3},  {"a\0c", 3}, {"\0", 1}, {"\0\0", 2}, {"\xff\xfe not UTF-8 \x80", 14},
+                 {"\r\n", 2}, {"{}", 2}};
     enum { NAMES = sizeof names / sizeof *names };
     redlatch_guard *guards[NAMES];
     /* All of them are names of their own, so all can be held at once. */

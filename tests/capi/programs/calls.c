@@ -111,7 +111,9 @@ static void work(void *user_data)
     redlatch_guard *guard = UNTOUCHED;
     CHECK(pthread_equal(pthread_self(), under_it->thread));
     if (under_it->lock != NULL) IS(redlatch_lock_acquire(under_it->lock, 0, NULL, &guard), REDLATCH_BUSY);
-    if (under_it->semaphore != NULL) IS(redlatch_semaphore_acquire(under_it->semaphore, 0, NULL, &guard), REDLATCH_BUSY);
+    if (under_it->semaphore != NULL) {
+        IS(redlatch_semaphore_acquire(under_it->semaphore, 0, NULL, &guard), REDLATCH_BUSY);
+    }
     CHECK(guard == UNTOUCHED);
     under_it->ran++;
 }

@@ -231,8 +231,8 @@ static void a_child_of_a_busy_parent_never_hangs(const char *url, struct handles
 {
     enum { THREADS = 4, CHILDREN = 60 };
     pthread_t threads[THREADS];
-    struct busy busy = {all.client, lock_of(all.client, "fork:busy"), all.lock, semaphore_of(all.client, "fork:busy", 2),
-                        NULL, PTHREAD_MUTEX_INITIALIZER, false};
+    struct busy busy = {all.client, lock_of(all.client, "fork:busy"), all.lock,
+                        semaphore_of(all.client, "fork:busy", 2), NULL, PTHREAD_MUTEX_INITIALIZER, false};
     IS(redlatch_options_new(&busy.options), REDLATCH_OK);
     IS(redlatch_options_set_url(busy.options, url), REDLATCH_OK);
     for (int i = 0; i < THREADS; i++) threads[i] = start(keep_busy, &busy);

@@ -18,7 +18,8 @@ int main(int argc, char **argv)
     static int32_t (*redlatch_client_open)(const char *, redlatch_client **);
     static int32_t (*redlatch_lock_new)(const redlatch_client *, const char *, size_t, redlatch_lock **);
     static int32_t (*redlatch_lock_set_lease_ms)(redlatch_lock *, uint64_t);
-    static int32_t (*redlatch_lock_acquire)(const redlatch_lock *, uint64_t, const redlatch_cancel *, redlatch_guard **);
+    static int32_t (*redlatch_lock_acquire)(const redlatch_lock *, uint64_t, const redlatch_cancel *,
+                                            redlatch_guard **);
     redlatch_client *client = NULL;
     redlatch_lock *lock = NULL;
     redlatch_guard *guard = NULL;
