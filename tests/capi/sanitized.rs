@@ -54,8 +54,8 @@ pub fn missing_runtime(compiler: &str) -> Option<String> {
     (!built.status.success()).then(|| format!("the sanitizers of {compiler} are missing"))
 }
 
-/// The static library, built once for this run: link it with [`compile`], or as that does.
-/// `None` without a nightly compiler.
+/// The static library, built once for this run: link it with [`compile`], or as that does. `None` without a nightly
+/// compiler.
 pub fn library() -> Option<PathBuf> {
     static LIBRARY: OnceLock<Option<PathBuf>> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| host().map(|host| build(&host)));
@@ -114,10 +114,13 @@ fn host() -> Option<String> {
     host.map(str::to_owned)
 }
 
-/// A program of the nightly toolchain, whichever one these tests were built by.
+/// A program of the nightly toolchain, whichever one these tests were built by. A missing one is not fetched.
 fn nightly(program: &str) -> Command {
     let mut command = Command::new("rustup");
-    command.args(["run", "nightly", program]).env_remove("RUSTC");
+    command
+        .args(["run", "nightly", program])
+        .env("RUSTUP_AUTO_INSTALL", "0")
+        .env_remove("RUSTC");
     command
 }
 
