@@ -180,3 +180,57 @@ pub(super) fn wait(wait_ms: u64) -> Wait {
 pub(super) fn as_millis(duration: Duration) -> u64 {
     duration.as_millis().try_into().unwrap_or(REDLATCH_FOREVER)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::{panic, thread};
+
+    use super::*;
+    use crate::ffi::status::REDLATCH_PANIC;
+
+    fn message() -> String {
+        let mut text = [0_u8; 256];
+        // SAFETY: there is as much room as is said.
+        let length = unsafe { last_error::redlatch_last_error_message(text.as_mut_ptr().cast(), text.len()) };
+        String::from_utf8(text[..length].to_vec()).unwrap()
+    }
+
+    #[test]
+    fn a_panic_becomes_a_status_and_a_message() {
+        assert_eq!(report(|| panic!("of {}", "a test")), REDLATCH_PANIC);
+        assert_eq!(message(), "redlatch panicked: of a test");
+        assert_eq!(report(|| panic!("in one piece")), REDLATCH_PANIC);
+        assert_eq!(message(), "redlatch panicked: in one piece");
+        assert_eq!(answer(7, || panic!("without a status")), 7);
+        assert_eq!(message(), "redlatch panicked: without a status");
+        assert_eq!(report(|| Ok(())), REDLATCH_OK);
+    }
+
+    #[test]
+    fn what_is_thrown_may_not_even_be_dropped() {
+        struct Mine;
+        impl Drop for Mine {
+            fn drop(&mut self) {
+                panic!("once more");
+            }
+        }
+        assert_eq!(report(|| panic::panic_any(Mine)), REDLATCH_PANIC);
+        assert_eq!(message(), "redlatch panicked: for an unknown reason");
+    }
+
+    #[test]
+    fn a_handle_that_panics_when_it_is_freed_leaves_its_thread_in_peace() {
+        struct Handle;
+        impl Drop for Handle {
+            fn drop(&mut self) {
+                panic!("while it is freed");
+            }
+        }
+        let freed = thread::spawn(|| {
+            // SAFETY: it was just made, and is used by nobody else.
+            unsafe { free(Box::into_raw(Box::new(Handle))) };
+            message()
+        });
+        assert_eq!(freed.join().unwrap(), "redlatch panicked: while it is freed");
+    }
+}

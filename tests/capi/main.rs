@@ -4,9 +4,11 @@
 //! What a trial needs (compilers, valgrind, Python) is installed by `scripts/setup --all-servers`. Where something is
 //! missing, the trial is ignored and says so; in CI that is a failure.
 
+mod boundary;
 mod c_examples;
 mod cpp;
 mod exclusion;
+mod fuzz;
 mod header;
 mod install;
 mod readme;
@@ -24,9 +26,11 @@ fn main() -> ExitCode {
         return exclusion::work(&url);
     }
     let trials = [
+        boundary::trials(),
         c_examples::trials(),
         cpp::trials(),
         exclusion::trials(),
+        fuzz::trials(),
         header::trials(),
         install::trials(),
         readme::trials(),
