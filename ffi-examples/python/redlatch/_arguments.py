@@ -24,7 +24,8 @@ def milliseconds(value: Seconds, what: str) -> int:
     The decimal that a float is written as is meant, not the binary fraction a little beside it: 0.07 is 70 ms.
     """
     if isinstance(value, timedelta):
-        whole = -1 if value < timedelta() else -(-value // timedelta(milliseconds=1))
+        whole, rest = divmod(value, timedelta(milliseconds=1))
+        whole += bool(rest and whole >= 0)
     elif isinstance(value, bool):
         raise TypeError(f"{what} is a time in seconds, not {value}")
     elif isinstance(value, int):

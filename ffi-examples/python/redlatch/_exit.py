@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from typing import Protocol
+from typing import Protocol, Set
 
 from . import _losses
 
@@ -17,24 +17,26 @@ class Closable(Protocol):
 # How long callbacks that are under way may take.
 _PATIENCE_S = 2.0
 
-_open: weakref.WeakSet[Closable] = weakref.WeakSet()
+# No WeakSet: removals from that run Python, where a signal handler may raise, which would be printed and lost.
+_open: Set[weakref.ref[Closable]] = set()
 
 
 def close_at_exit(closable: Closable) -> None:
     """Has it closed when the interpreter is ended, unless it is gone by then."""
-    _open.add(closable)
+    _open.add(weakref.ref(closable, _open.discard))
 
 
 def _close_all() -> None:
-    for closable in list(_open):
-        closable._close()
+    for reference in _open.copy():
+        closable = reference()
+        if closable is not None:
+            closable._close()
     _losses.callbacks_ended(_PATIENCE_S)
 
 
 def _forget_after_fork() -> None:
     global _open
-    # A new one: another thread of the parent may just have been changing it.
-    _open = weakref.WeakSet()
+    _open = set()
     _losses.forget_after_fork()
 
 
