@@ -40,6 +40,7 @@ class Acquirable(OfThisProcess):
         self._handle = handle
         self._name = name
         self._entered = _Entered()
+        close_at_exit(self)
 
     @property
     def name(self) -> Name:
@@ -154,7 +155,6 @@ class Acquirable(OfThisProcess):
             check(self._native.set_handoffs(self._handle, count(handoffs, "handoffs")))
         if on_lost is not None:
             set_on_lost(self._native, self._handle, on_lost, self._name)
-            close_at_exit(self)
 
     def _attempt(self, guard: Handle, wait_ms: int, cancel: Optional[Handle]) -> Optional[RedlatchError]:
         return failure(self._native.acquire(self._handle, wait_ms, cancel, guard.out))

@@ -40,7 +40,10 @@ class RedlatchError(Exception):
 
 
 class LockTimeout(RedlatchError, TimeoutError):
-    """The wait ended before it could be had: the message says if attempts failed meanwhile. Try later, or wait longer."""
+    """The wait ended before it could be had. Try later, or wait longer.
+
+    The message says if attempts failed meanwhile. With a timeout of 0 the code is -1: it was taken.
+    """
 
     code = -2
 

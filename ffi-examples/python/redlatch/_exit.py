@@ -1,4 +1,8 @@
-"""What is still open when the interpreter is ended, or in a forked child."""
+"""What is still open when the interpreter is ended, or in a forked child.
+
+A client that goes with all that was made from it does last what it has to clean up, such as the place of a waiter that
+was interrupted. What the interpreter would leave lying, in cycles or frames, is closed here.
+"""
 
 from __future__ import annotations
 

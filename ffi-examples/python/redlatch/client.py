@@ -8,6 +8,7 @@ from . import _library as native
 from . import audit
 from ._arguments import Seconds, count, encoded, milliseconds
 from ._errors import InvalidArgument, Name, check
+from ._exit import close_at_exit
 from ._handle import Handle, OfThisProcess
 from ._losses import OnLost
 from .audit import LockWithoutExpiry
@@ -67,6 +68,7 @@ class Client(OfThisProcess):
                 check(getattr(native.options, f"set_{what}_ms")(options, milliseconds(value, what)))
         self._handle = Handle(native.client.free)
         check(native.client.open_with(options, self._handle.out))
+        close_at_exit(self)
 
     def lock(
         self,
@@ -183,3 +185,6 @@ class Client(OfThisProcess):
     def __repr__(self) -> str:
         # Without the URL, which may have a password in it.
         return "<redlatch.Client>"
+
+    def _close(self) -> None:
+        self._handle = Handle(native.client.free)

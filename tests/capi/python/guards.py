@@ -120,8 +120,8 @@ class Guards(Scenario):
 class WithStatements(Scenario):
     def test_with_holds_for_its_body(self):
         lock = self.client.lock(self.a_name())
-        for held in (lock, lock.acquire()):
-            with held as guard:
+        for hold in (lambda: lock, lock.acquire):
+            with hold() as guard:
                 guard.check()
                 self.assertIsNone(self.client.lock(lock.name).try_acquire())
             self.assertFalse(guard.is_held)
@@ -129,9 +129,9 @@ class WithStatements(Scenario):
 
     def test_with_raises_lost_if_the_body_did_not_raise(self):
         lock = self.client.timed_lock(self.a_name(), 0.05)
-        for held in (lock, lock.acquire()):
+        for hold in (lambda: lock, lock.acquire):
             with self.assertRaises(redlatch.Lost):
-                with held as guard:
+                with hold() as guard:
                     self.assertTrue(guard.wait_lost())
 
     def test_the_exception_of_the_body_wins(self):
@@ -144,8 +144,8 @@ class WithStatements(Scenario):
 
     def test_what_was_released_in_the_body_is_no_error(self):
         lock = self.client.lock(self.a_name())
-        for held in (lock, lock.acquire()):
-            with held as guard:
+        for hold in (lambda: lock, lock.acquire):
+            with hold() as guard:
                 guard.release()
 
     def test_a_release_that_nobody_confirms_is_no_error_at_the_end_of_a_body(self):

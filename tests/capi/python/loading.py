@@ -10,7 +10,7 @@ from pathlib import Path
 
 import redlatch
 from redlatch import _library
-from scenario import URL, Scenario
+from scenario import Scenario
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 LIBRARY = Path(os.environ["REDLATCH_TEST_LIBRARY"])
@@ -19,7 +19,9 @@ LOAD = "import redlatch; print(redlatch.LIBRARY_PATH); redlatch.Client('memory:/
 
 class Loading(Scenario):
     def load(self, package=None, **environment):
-        clean = {name: value for name, value in os.environ.items() if name not in ("REDLATCH_LIBRARY", "LD_LIBRARY_PATH")}
+        clean = {
+            name: value for name, value in os.environ.items() if name not in ("REDLATCH_LIBRARY", "LD_LIBRARY_PATH")
+        }
         clean["PYTHONPATH"] = str(package or Path(redlatch.__file__).parents[1])
         return subprocess.run(
             [sys.executable, "-c", LOAD],

@@ -1,4 +1,4 @@
-"""What the tests of the Python package share. Each file is run by itself, with the server's URL in REDLATCH_TEST_URL."""
+"""What the tests of the Python package share. Each is run by itself, with the server's URL in REDLATCH_TEST_URL."""
 
 import itertools
 import os

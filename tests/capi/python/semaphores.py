@@ -2,7 +2,7 @@ import threading
 import unittest
 
 import redlatch
-from scenario import URL, Scenario
+from scenario import URL, Scenario, until
 
 
 class Semaphores(Scenario):
@@ -14,7 +14,9 @@ class Semaphores(Scenario):
         with self.assertRaises(redlatch.LockTimeout):
             semaphore.acquire(timeout=0.1)
         permits[0].release()
-        self.assertEqual((semaphore.available(), semaphore.holders()), (1, 2))
+        self.assertEqual(semaphore.holders(), 2)
+        # It may be left to the one whose wait has just ended, for a moment.
+        until(lambda: semaphore.available() == 1, "one is free")
 
     def test_several_permits_are_taken_at_once(self):
         semaphore = self.client.semaphore(self.a_name(), 5, permits=3)
