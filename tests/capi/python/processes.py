@@ -65,6 +65,8 @@ class Forks(Scenario):
             self.assertFalse(guard.is_held)
             self.assertEqual(guard.remaining, 0)
             self.assertIsNone(guard.lost_reason)
+            # The child's end does not wait for callbacks of the parent's.
+            self.assertTrue(redlatch._losses.callbacks_ended(0))
 
         self.assertEqual(in_child(work), 0)
         guard.check()

@@ -1,5 +1,6 @@
 """What the tests of the Python package share. Each is run by itself, with the server's URL in REDLATCH_TEST_URL."""
 
+import faulthandler
 import itertools
 import os
 import subprocess
@@ -16,6 +17,9 @@ PATIENCE = 30.0
 
 _names = itertools.count()
 
+# A test that never ends says where it is, and fails.
+faulthandler.dump_traceback_later(240, exit=True)
+
 
 def until(condition, what):
     end = time.monotonic() + PATIENCE
@@ -27,8 +31,9 @@ def until(condition, what):
 
 def run_python(script, *arguments):
     """Runs a program to its end; returns what it wrote."""
+    # Since 3.12 Python warns of any fork while there are threads.
     return subprocess.run(
-        [sys.executable, "-c", script, URL, *arguments],
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", script, URL, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         stdin=subprocess.DEVNULL,
