@@ -1,7 +1,7 @@
 //! The package for Python, as its users have it: against the installed library.
 
 use std::{
-    env,
+    fs,
     io::{BufRead, BufReader, Read},
     os::unix::process::ExitStatusExt,
     path::PathBuf,
@@ -56,6 +56,7 @@ pub fn trials() -> Vec<Trial> {
             the_exclusion_worker_does_as_it_says,
         ),
         trial("examples_do_as_they_say", examples_do_as_they_say),
+        trial("the_readme_runs_as_it_stands", the_readme_runs_as_it_stands),
     ];
     trials.push(toolchain::trial_unless(
         "python::pip_installs_the_package",
@@ -255,6 +256,18 @@ fn examples_do_as_they_say() {
         let says = format!("{method}: 100 counted by 4 processes: 100");
         assert!(said.contains(&says), "{said}");
     }
+}
+
+fn the_readme_runs_as_it_stands() {
+    let server = shared();
+    let readme = fs::read_to_string(package().join("README.md")).expect("a README");
+    let code = readme
+        .split("```python\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").next());
+    let code = code.expect("an example").replace("redis://127.0.0.1/", &server.url());
+    let said = succeed(python().arg("-c").arg(code));
+    assert!(said.trim().parse::<u64>().is_ok_and(|token| token > 0), "{said}");
 }
 
 fn pip_installs_the_package() {
