@@ -11,6 +11,7 @@ mod exclusion;
 mod fuzz;
 mod header;
 mod install;
+mod python;
 mod readme;
 mod sanitized;
 #[path = "../support/mod.rs"]
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         fuzz::trials(),
         header::trials(),
         install::trials(),
+        python::trials(),
         readme::trials(),
         sanitized::trials(),
     ];
