@@ -2,7 +2,7 @@
 
 Usage: exclusion_worker.py URL NAME
 
-  acquire  waits for at most 20 s; the fencing token
+  acquire  waits for at most 60 s; the fencing token
   try      the fencing token, or "busy"
   release  "ok"
 
@@ -20,7 +20,7 @@ guard = None
 
 def acquire():
     global guard
-    guard = lock.acquire(timeout=20)
+    guard = lock.acquire(timeout=60)
     return guard.fencing_token
 
 
