@@ -894,8 +894,8 @@ int32_t redlatch_guard_check(const redlatch_guard *guard);
 int32_t redlatch_guard_wait_lost_ms(const redlatch_guard *guard, uint64_t limit_ms);
 
 /**
- * Returns why the lease was lost, one of the REDLATCH_LOST_... reasons; REDLATCH_LOST_NOT if it was not, for NULL, and
- * in a forked child. After redlatch_guard_release() it is what that found. No I/O.
+ * Returns why the lease was lost, one of the REDLATCH_LOST_... reasons; REDLATCH_LOST_NOT if it was not, and for NULL.
+ * After redlatch_guard_release() it is what that found; in a forked child, what a release before the fork found. No I/O.
  */
 int32_t redlatch_guard_lost_reason(const redlatch_guard *guard);
 
@@ -994,8 +994,8 @@ uint32_t redlatch_inspection_holder_permits(const redlatch_inspection *inspectio
 uint64_t redlatch_inspection_fencing_token(const redlatch_inspection *inspection);
 
 /**
- * Returns how many waited for it, as far as the server knew: threads where they are fair, otherwise clients. 0 for
- * NULL.
+ * Returns how many waited for it, as far as the server knew: threads where they are fair, otherwise clients (without
+ * one whose threads wait for a lock that the client itself has). 0 for NULL.
  */
 size_t redlatch_inspection_waiters(const redlatch_inspection *inspection);
 

@@ -137,7 +137,7 @@ pub(super) unsafe fn bytes<'a>(pointer: *const c_char, length: usize, what: &str
 pub(super) unsafe fn text<'a>(pointer: *const c_char, what: &str) -> Result<&'a str, Failed> {
     // SAFETY: as this function asks for.
     let bytes = unsafe { bytes(pointer, REDLATCH_NUL_TERMINATED, what) }?;
-    str::from_utf8(bytes).map_err(|_| Failed::invalid(format!("the {what} is not UTF-8")))
+    str::from_utf8(bytes).map_err(|_| Failed::invalid(format!("`{what}` is not UTF-8")))
 }
 
 /// Bytes of ours for the caller to look at, as long as what owns them lives. They are followed by a NUL, so that they

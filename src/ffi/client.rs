@@ -42,7 +42,7 @@ impl redlatch_client {
 pub unsafe extern "C" fn redlatch_client_open(url: *const c_char, out: *mut *mut redlatch_client) -> i32 {
     report(|| {
         // SAFETY: see the module.
-        let (url, out) = unsafe { (text(url, "URL")?, Out::new(out, "out")?) };
+        let (url, out) = unsafe { (text(url, "url")?, Out::new(out, "out")?) };
         redlatch_client::hand_out(Client::builder().url(url), out)
     })
 }

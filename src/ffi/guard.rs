@@ -139,8 +139,8 @@ pub unsafe extern "C" fn redlatch_guard_wait_lost_ms(guard: *const redlatch_guar
     })
 }
 
-/// Returns why the lease was lost, one of the REDLATCH_LOST_... reasons; REDLATCH_LOST_NOT if it was not, for NULL, and
-/// in a forked child. After redlatch_guard_release() it is what that found. No I/O.
+/// Returns why the lease was lost, one of the REDLATCH_LOST_... reasons; REDLATCH_LOST_NOT if it was not, and for NULL.
+/// After redlatch_guard_release() it is what that found; in a forked child, what a release before the fork found. No I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_guard_lost_reason(guard: *const redlatch_guard) -> i32 {
     answer(REDLATCH_LOST_NOT, || {

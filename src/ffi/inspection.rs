@@ -120,8 +120,8 @@ pub unsafe extern "C" fn redlatch_inspection_fencing_token(inspection: *const re
     unsafe { look(inspection, 0, |seen| Some(seen.inspection.fencing_token.unwrap_or(0))) }
 }
 
-/// Returns how many waited for it, as far as the server knew: threads where they are fair, otherwise clients. 0 for
-/// NULL.
+/// Returns how many waited for it, as far as the server knew: threads where they are fair, otherwise clients (without
+/// one whose threads wait for a lock that the client itself has). 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_inspection_waiters(inspection: *const redlatch_inspection) -> usize {
     // SAFETY: see the module.

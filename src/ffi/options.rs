@@ -47,7 +47,7 @@ pub unsafe extern "C" fn redlatch_options_new(out: *mut *mut redlatch_options) -
 pub unsafe extern "C" fn redlatch_options_set_url(options: *mut redlatch_options, url: *const c_char) -> i32 {
     report(|| {
         // SAFETY: see the module.
-        let (options, url) = unsafe { (borrow(options, "options")?, text(url, "URL")?) };
+        let (options, url) = unsafe { (borrow(options, "options")?, text(url, "url")?) };
         options.set(|builder| builder.url(url))
     })
 }
@@ -81,7 +81,7 @@ pub unsafe extern "C" fn redlatch_options_set_lock_prefix(
 ) -> i32 {
     report(|| {
         // SAFETY: see the module.
-        let (options, prefix) = unsafe { (borrow(options, "options")?, bytes(lock_prefix, len, "lock prefix")?) };
+        let (options, prefix) = unsafe { (borrow(options, "options")?, bytes(lock_prefix, len, "lock_prefix")?) };
         options.set(|builder| builder.lock_prefix(prefix))
     })
 }

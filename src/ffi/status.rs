@@ -86,7 +86,7 @@ impl Failed {
 
     pub(super) fn too_long(what: &str, length: usize) -> Self {
         Self::invalid(format!(
-            "the {what} is said to have {length} bytes: it may have REDLATCH_MAX_LENGTH (1 MiB) at most"
+            "`{what}` is said to have {length} bytes: it may have REDLATCH_MAX_LENGTH (1 MiB) at most"
         ))
     }
 

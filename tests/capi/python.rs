@@ -1,7 +1,7 @@
 //! The package for Python, as its users have it: against the installed library.
 
 use std::{
-    fs,
+    env, fs,
     io::{BufRead, BufReader, Read},
     os::unix::process::ExitStatusExt,
     path::PathBuf,
@@ -60,12 +60,12 @@ pub fn trials() -> Vec<Trial> {
     ];
     trials.push(toolchain::trial_unless(
         "python::pip_installs_the_package",
-        missing_modules("setuptools, wheel, pip"),
+        missing_tools(),
         pip_installs_the_package,
     ));
     trials.push(toolchain::trial_unless(
         "python::types_are_sound",
-        missing_modules("mypy"),
+        missing_tools(),
         types_are_sound,
     ));
     trials
@@ -80,11 +80,15 @@ fn interpreter() -> &'static str {
     })
 }
 
-fn missing_modules(modules: &str) -> Option<String> {
-    let mut python = Command::new("python3");
-    let imported = python.arg("-c").arg(format!("import {modules}")).stderr(Stdio::null());
-    let there = imported.status().is_ok_and(|status| status.success());
-    (!there).then(|| format!("python3 with {modules} is missing"))
+/// Where `scripts/setup --all-servers` puts what checks and builds the package.
+fn tools() -> PathBuf {
+    repository().join(".servers/python-tools")
+}
+
+fn missing_tools() -> Option<String> {
+    let in_ci = env::var_os("CI").is_some_and(|ci| !ci.is_empty());
+    let there = in_ci || tools().is_dir();
+    (!there).then(|| "mypy and setuptools are missing: run scripts/setup --all-servers".to_owned())
 }
 
 fn package() -> PathBuf {
@@ -281,17 +285,18 @@ fn pip_installs_the_package() {
     );
     let site = directory.join("site");
     let mut pip = Command::new(interpreter());
-    pip.args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        "--root-user-action=ignore",
-    ])
-    .args(["--no-index", "--no-build-isolation", "--target"])
-    .arg(&site)
-    .arg(directory.join("python"));
+    pip.env("PYTHONPATH", tools())
+        .args([
+            "-m",
+            "pip",
+            "install",
+            "--quiet",
+            "--disable-pip-version-check",
+            "--root-user-action=ignore",
+        ])
+        .args(["--no-index", "--no-build-isolation", "--target"])
+        .arg(&site)
+        .arg(directory.join("python"));
     succeed(&mut pip);
     assert!(site.join("redlatch/py.typed").is_file());
     let said = succeed(python().env("PYTHONPATH", &site).args([
@@ -308,6 +313,7 @@ fn types_are_sound() {
     succeed(
         Command::new(interpreter())
             .current_dir(package())
+            .env("PYTHONPATH", tools())
             .args(["-m", "mypy", "--cache-dir"])
             .arg(cache)
             .arg("redlatch")

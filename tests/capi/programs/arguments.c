@@ -21,11 +21,11 @@ static void never(void *user_data)
 static void null_is_refused_by_setters(redlatch_options *options, redlatch_lock *lock, redlatch_semaphore *semaphore)
 {
     REFUSED(redlatch_options_set_url(NULL, "memory://"), REDLATCH_NULL_POINTER, "`options`");
-    REFUSED(redlatch_options_set_url(options, NULL), REDLATCH_NULL_POINTER, "`URL`");
+    REFUSED(redlatch_options_set_url(options, NULL), REDLATCH_NULL_POINTER, "`url`");
     REFUSED(redlatch_options_set_prefix(NULL, "p", 1), REDLATCH_NULL_POINTER, "`options`");
     REFUSED(redlatch_options_set_prefix(options, NULL, 0), REDLATCH_NULL_POINTER, "`prefix`");
     REFUSED(redlatch_options_set_lock_prefix(NULL, "p", 1), REDLATCH_NULL_POINTER, "`options`");
-    REFUSED(redlatch_options_set_lock_prefix(options, NULL, NUL), REDLATCH_NULL_POINTER, "`lock prefix`");
+    REFUSED(redlatch_options_set_lock_prefix(options, NULL, NUL), REDLATCH_NULL_POINTER, "`lock_prefix`");
     REFUSED(redlatch_options_set_pool_size(NULL, 1), REDLATCH_NULL_POINTER, "`options`");
     REFUSED(redlatch_options_set_connect_timeout_ms(NULL, 1), REDLATCH_NULL_POINTER, "`options`");
     REFUSED(redlatch_options_set_command_timeout_ms(NULL, 1), REDLATCH_NULL_POINTER, "`options`");
@@ -72,7 +72,7 @@ static void null_is_refused_for_each_pointer(const char *url, const redlatch_cli
     IS(redlatch_options_new(&options), REDLATCH_OK);
     null_is_refused_by_setters(options, lock, semaphore);
 
-    REFUSED(redlatch_client_open(NULL, &no_client), REDLATCH_NULL_POINTER, "`URL`");
+    REFUSED(redlatch_client_open(NULL, &no_client), REDLATCH_NULL_POINTER, "`url`");
     REFUSED(redlatch_client_open(url, NULL), REDLATCH_NULL_POINTER, "`out`");
     REFUSED(redlatch_client_open_with(NULL, &no_client), REDLATCH_NULL_POINTER, "`options`");
     REFUSED(redlatch_client_open_with(options, NULL), REDLATCH_NULL_POINTER, "`out`");
@@ -188,11 +188,11 @@ static void lengths_that_cannot_be_are_refused_unread(const redlatch_client *cli
     for (size_t i = 0; i < sizeof absurd / sizeof *absurd; i++) {
         size_t len = absurd[i];
         REFUSED(redlatch_lock_new(client, "n", len, &lock), REDLATCH_INVALID_ARGUMENT, "REDLATCH_MAX_LENGTH");
-        REFUSED(redlatch_timed_lock_new(client, "n", len, 1000, &lock), REDLATCH_INVALID_ARGUMENT, "the name is said");
-        REFUSED(redlatch_semaphore_new(client, "n", len, 2, &semaphore), REDLATCH_INVALID_ARGUMENT, "the name is said");
-        REFUSED(redlatch_client_audit(client, "*", len, &audit), REDLATCH_INVALID_ARGUMENT, "the pattern is said");
-        REFUSED(redlatch_options_set_prefix(options, "p", len), REDLATCH_INVALID_ARGUMENT, "the prefix is said");
-        REFUSED(redlatch_options_set_lock_prefix(options, "p", len), REDLATCH_INVALID_ARGUMENT, "the lock prefix is");
+        REFUSED(redlatch_timed_lock_new(client, "n", len, 1000, &lock), REDLATCH_INVALID_ARGUMENT, "`name` is said");
+        REFUSED(redlatch_semaphore_new(client, "n", len, 2, &semaphore), REDLATCH_INVALID_ARGUMENT, "`name` is said");
+        REFUSED(redlatch_client_audit(client, "*", len, &audit), REDLATCH_INVALID_ARGUMENT, "`pattern` is said");
+        REFUSED(redlatch_options_set_prefix(options, "p", len), REDLATCH_INVALID_ARGUMENT, "`prefix` is said");
+        REFUSED(redlatch_options_set_lock_prefix(options, "p", len), REDLATCH_INVALID_ARGUMENT, "`lock_prefix` is");
     }
     REFUSED(redlatch_lock_new(client, "n", 0, &lock), REDLATCH_INVALID_ARGUMENT, "name");
     REFUSED(redlatch_lock_new(client, "", NUL, &lock), REDLATCH_INVALID_ARGUMENT, "name");
