@@ -3,10 +3,7 @@
 use std::{
     fmt,
     panic::{RefUnwindSafe, UnwindSafe},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -18,6 +15,7 @@ use crate::{
     lease::{Grant, Lease, Report, Terms, check_length, forget},
     mistakes::{Mistake, makes},
     store::{Failure, Found, Resource, Sequel, Spent, Turn, because},
+    sync::atomic::{AtomicBool, Ordering},
     waiting::{Acquire, Acquisition, Heir, Pass},
 };
 
@@ -195,12 +193,12 @@ impl Guard {
     /// - [`Error::Unconfirmed`] if the lock was held until now, but the server did not confirm the release: the lock
     ///   may stay taken until the background work gets through, or its lease ends.
     pub fn release(self) -> Result<(), Error> {
-        self.try_release().unwrap_or(Ok(()))
+        self.release_once().unwrap_or(Ok(()))
     }
 
     /// Releases the lock as [`release`](Self::release) does, through any of several references; `None` if that was done
     /// before.
-    pub(crate) fn try_release(&self) -> Option<Result<(), Error>> {
+    pub(crate) fn release_once(&self) -> Option<Result<(), Error>> {
         self.end(RELEASE_TIMEOUTS)
     }
 
@@ -233,7 +231,10 @@ impl Drop for Guard {
 impl Held {
     fn extend(&self, length: Duration) -> Result<(), Error> {
         let lease = &self.lease;
-        lease.will_ask(length);
+        if !lease.will_ask(self.fencing_token, length) {
+            // Released meanwhile, by way of another reference: it is the next holder's now.
+            return Ok(());
+        }
         let mut sent = self.core.clock.now();
         let answer = self.core.ask(self.core.command_timeout, |timeout, _| {
             sent = self.core.clock.now();

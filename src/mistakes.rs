@@ -19,6 +19,8 @@ pub(crate) enum Mistake {
     LosesAHandOver,
     /// When a lease is lost, the thread that waits for it is not woken.
     LosesInSilence,
+    /// A thread that waits for the end of its grant is not woken when the lease is handed on.
+    HandsOnInSilence,
     /// A lost lease is handed on.
     HandsOnALostLease,
     /// The next in the line is woken before the server was told of the release.

@@ -4,9 +4,9 @@ use std::{ffi::c_char, ptr, sync::OnceLock, time::Duration};
 
 use super::{
     boundary::{Lent, Out, answer, as_millis, borrow, free, report},
-    status::{Failed, REDLATCH_LOST_NOT},
+    status::{Failed, REDLATCH_LOST_NOT, reason},
 };
-use crate::Guard;
+use crate::{Error, Guard};
 
 /// A hold of a lock, or of permits of a semaphore. It is released by redlatch_guard_release() or, at the latest, by
 /// redlatch_guard_free(), from any thread.
@@ -28,16 +28,33 @@ impl redlatch_guard {
         });
     }
 
-    /// The guard, unless it was released.
-    fn unreleased(&self) -> Result<&Guard, Failed> {
+    /// What the guard tells, unless it was released: looked at afterwards, since the lease may be the next holder's from
+    /// that moment on.
+    fn tell<T>(&self, tell: impl FnOnce(&Guard) -> T) -> Result<T, Failed> {
+        let told = tell(&self.guard);
         if self.guard.is_released()? {
             return Err(released_before());
         }
-        Ok(&self.guard)
+        Ok(told)
+    }
+
+    fn extend(&self, lease: Duration) -> Result<(), Failed> {
+        if self.guard.is_released()? {
+            return Err(released_before());
+        }
+        Ok(self.tell(|guard| guard.extend(lease))??)
+    }
+
+    fn lost_reason(&self) -> i32 {
+        match self.tell(Guard::check) {
+            Ok(Err(Error::Lost(lost))) => reason(lost.reason),
+            Ok(_) => REDLATCH_LOST_NOT,
+            Err(_) => self.lost_by_release.get().copied().unwrap_or(REDLATCH_LOST_NOT),
+        }
     }
 
     fn release(&self) -> Result<(), Failed> {
-        let outcome = self.unreleased()?.try_release().ok_or_else(released_before)?;
+        let outcome = self.guard.release_once().ok_or_else(released_before)?;
         let outcome = outcome.map_err(Failed::from);
         let lost = outcome
             .as_ref()
@@ -58,7 +75,7 @@ pub unsafe extern "C" fn redlatch_guard_is_held(guard: *const redlatch_guard) ->
     answer(false, || {
         // SAFETY: see the module.
         let guard = unsafe { borrow(guard, "guard") }?;
-        Ok(guard.unreleased().is_ok_and(Guard::is_held))
+        Ok(guard.tell(Guard::is_held).unwrap_or(false))
     })
 }
 
@@ -72,7 +89,7 @@ pub unsafe extern "C" fn redlatch_guard_remaining_ms(guard: *const redlatch_guar
     answer(0, || {
         // SAFETY: see the module.
         let guard = unsafe { borrow(guard, "guard") }?;
-        Ok(guard.unreleased().map_or(0, |guard| as_millis(guard.remaining())))
+        Ok(guard.tell(Guard::remaining).map_or(0, as_millis))
     })
 }
 
@@ -121,7 +138,7 @@ pub unsafe extern "C" fn redlatch_guard_check(guard: *const redlatch_guard) -> i
     report(|| {
         // SAFETY: see the module.
         let guard = unsafe { borrow(guard, "guard") }?;
-        Ok(guard.unreleased()?.check()?)
+        Ok(guard.tell(Guard::check)??)
     })
 }
 
@@ -134,8 +151,8 @@ pub unsafe extern "C" fn redlatch_guard_wait_lost_ms(guard: *const redlatch_guar
     report(|| {
         // SAFETY: see the module.
         let guard = unsafe { borrow(guard, "guard") }?;
-        guard.unreleased()?.wait_lost(Duration::from_millis(limit_ms));
-        Ok(guard.unreleased()?.check()?)
+        guard.guard.wait_lost(Duration::from_millis(limit_ms));
+        Ok(guard.tell(Guard::check)??)
     })
 }
 
@@ -146,11 +163,7 @@ pub unsafe extern "C" fn redlatch_guard_lost_reason(guard: *const redlatch_guard
     answer(REDLATCH_LOST_NOT, || {
         // SAFETY: see the module.
         let guard = unsafe { borrow(guard, "guard") }?;
-        Ok(match guard.unreleased().map(Guard::check) {
-            Ok(Err(error)) => Failed::from(error).lost,
-            Ok(Ok(())) => REDLATCH_LOST_NOT,
-            Err(_) => guard.lost_by_release.get().copied().unwrap_or(REDLATCH_LOST_NOT),
-        })
+        Ok(guard.lost_reason())
     })
 }
 
@@ -168,7 +181,7 @@ pub unsafe extern "C" fn redlatch_guard_extend_ms(guard: *mut redlatch_guard, le
     report(|| {
         // SAFETY: see the module.
         let guard = unsafe { borrow(guard, "guard") }?;
-        Ok(guard.unreleased()?.extend(Duration::from_millis(lease_ms))?)
+        guard.extend(Duration::from_millis(lease_ms))
     })
 }
 

@@ -1,6 +1,10 @@
 //! What the threads do.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    mem::{self, ManuallyDrop},
+    sync::Arc,
+    time::Duration,
+};
 
 use shuttle::rand::{Rng, thread_rng};
 
@@ -232,6 +236,35 @@ fn renewals() {
     world.ends();
 }
 
+/// Guards are released in one thread while another waits for their end: that one is told of it, though the lock was handed
+/// on, and the next holder keeps it until then.
+fn guards_of_two_threads() {
+    let world = World::new();
+    let client = world.listening_client();
+    let watchers: Arc<Mutex<Vec<JoinHandle<()>>>> = Arc::default();
+    join([0; 3].map(|_| {
+        let (lock, watchers) = (world.lock(&client), watchers.clone());
+        thread::spawn(move || {
+            for wait in often() {
+                // Not to be dropped when the scenario fails: that would need the threads of an execution that is over.
+                let guard = ManuallyDrop::new(Arc::new(lock.acquire_with(wait).unwrap()));
+                let earlier = mem::take(&mut *watchers.lock());
+                join(earlier);
+                let watched = guard.clone();
+                watchers
+                    .lock()
+                    .push(thread::spawn(move || assert!(watched.wait_lost(LEASE))));
+                guard.release_once().expect("the first to release it").unwrap();
+                assert!(guard.release_once().is_none());
+                drop(ManuallyDrop::into_inner(guard));
+            }
+        })
+    }));
+    join(mem::take(&mut *watchers.lock()));
+    world.close([client]);
+    world.ends_clean();
+}
+
 /// The key is deleted under a holder while others wait. It is told; and once it knows, it hands nothing on.
 fn losses() {
     let world = World::with_losses();
@@ -416,6 +449,8 @@ tests! {
     everything: ;
     renewals:
         RenewsAfterRelease => "a lease was renewed that nobody holds";
+    guards_of_two_threads:
+        HandsOnInSilence => "deadlock";
     losses:
         LosesInSilence => "deadlock",
         HandsOnALostLease => "what was lost was handed on";

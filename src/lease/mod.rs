@@ -187,7 +187,7 @@ struct State {
     on_lost: Option<OnLost>,
     /// Its place on the keeper's schedule.
     renewal: Option<Id>,
-    /// How many threads wait for the grant's end.
+    /// How many threads wait for a grant's end.
     watchers: u32,
     /// Rung when it is lost: of the thread that waits for it here.
     heir: Option<Arc<Bell>>,
@@ -273,7 +273,8 @@ impl Lease {
         state.turn.handed_on += 1;
         state.fencing_token = fencing_token;
         state.must_end = now + self.terms.max_hold;
-        if state.watchers > 0 {
+        // Only then: it is a system call, and a hand-over makes no other.
+        if state.watchers > 0 && !makes(Mistake::HandsOnInSilence) {
             self.ended.notify_all();
         }
         Succession::HandedOn(fencing_token, mem::replace(&mut state.on_lost, to.on_lost.clone()))
@@ -422,10 +423,15 @@ impl Lease {
         forget(callback);
     }
 
-    /// Notes that a lease of `length` is about to be asked for.
-    pub(crate) fn will_ask(&self, length: Duration) {
+    /// Notes that a lease of `length` is about to be asked for on behalf of the grant with this fencing token; `false` if
+    /// the lease has become another grant's.
+    pub(crate) fn will_ask(&self, fencing_token: u64, length: Duration) -> bool {
         let mut state = self.state.lock();
+        if state.fencing_token != fencing_token {
+            return false;
+        }
         state.longest_asked = state.longest_asked.max(length);
+        true
     }
 
     /// The longest lease that the server may have been asked for.
@@ -689,7 +695,7 @@ mod tests {
             assert!(matches!(lease.hand_on(&terms), Succession::None));
         }
         let end: [fn(&Lease); 4] = [
-            |lease| lease.will_ask(2 * LENGTH),
+            |lease| assert!(lease.will_ask(lease.fencing_token(), 2 * LENGTH)),
             |lease| lease.lose(LostReason::Deleted),
             |lease| drop(lease.finish()),
             |lease| lease.state.lock().valid_until = lease.clock.now(),
