@@ -10,7 +10,7 @@ fn main() {
 mod capi {
     use std::{env, path::Path};
 
-    /// The order of the header.
+    /// The files of src/ffi that have something to say to the header's readers, in its order.
     const FILES: [&str; 13] = [
         "boundary",
         "status",
@@ -40,14 +40,14 @@ mod capi {
         builder.generate().expect("the C API").write_to_file(header);
     }
 
-    /// Macros that cbindgen cannot make of constants.
+    /// Macros that cbindgen cannot make of constants: the version, and `REDLATCH_NUL_TERMINATED` of `boundary.rs`.
     fn macros() -> String {
-        let [major, minor, patch] = ["MAJOR", "MINOR", "PATCH"]
-            .map(|part| env::var(format!("CARGO_PKG_VERSION_{part}")).expect("cargo sets it"));
+        let [version, major, minor, patch] = ["", "_MAJOR", "_MINOR", "_PATCH"]
+            .map(|part| env::var(format!("CARGO_PKG_VERSION{part}")).expect("cargo sets it"));
         format!(
             "
 /** The version of this header. That of the library which is loaded: redlatch_version_string(). */
-#define REDLATCH_VERSION \"{major}.{minor}.{patch}\"
+#define REDLATCH_VERSION \"{version}\"
 #define REDLATCH_VERSION_MAJOR {major}
 #define REDLATCH_VERSION_MINOR {minor}
 #define REDLATCH_VERSION_PATCH {patch}

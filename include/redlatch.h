@@ -18,7 +18,7 @@
  *     if (status != REDLATCH_OK) {
  *         char message[256];
  *         redlatch_last_error_message(message, sizeof message);
- *         fprintf(stderr, "%s: %s\n", redlatch_status_str(status), message);
+ *         fprintf(stderr, "%s\n", message);
  *     }
  *     redlatch_guard_free(guard);
  *     redlatch_lock_free(lock);
@@ -27,8 +27,8 @@
  * STATUS. A call that can fail returns REDLATCH_OK (0) or a negative code, one for each thing that a caller does
  * differently; codes are never used again for anything else, and later versions may add some. Any call may return
  * REDLATCH_PANIC, which none lists. The message of the last failure is kept for each thread:
- * redlatch_last_error_message(). Functions that return something else say what they return when they cannot answer, and
- * keep a message as well.
+ * redlatch_last_error_message(). Functions that return something else say what they return when
+ * they cannot answer; if a pointer is NULL, or there is no holder of an index, they keep a message as well.
  *
  * RESULTS are written through the last pointers ("out"), and only on success. Those pointers must not be NULL unless it
  * says so.
@@ -38,11 +38,9 @@
  * it. Text that is passed in is copied. Text that a function returns belongs to the handle that was asked, and lives
  * as long as that, unless it says otherwise.
  *
- * UNITS. All times are in milliseconds. A time to wait of 0 never waits, REDLATCH_FOREVER has no end, and no time is
- * too long. Names are bytes, not text: any but no bytes at all, up to REDLATCH_MAX_LENGTH.
+ * UNITS. All times are in milliseconds. A time to wait of 0 never waits, REDLATCH_FOREVER has no end, and no wait is too long. Names are bytes, not text: any but no bytes at all, up to REDLATCH_MAX_LENGTH.
  *
- * BLOCKING. What sends something to the server says so, and for how long it may take; whatever says "no I/O" does not
- * block.
+ * BLOCKING. What sends something to the server, or waits, says so, and for how long; nothing else blocks.
  *
  * THREADS. Handles belong to no thread: they may be used and freed on another one than they were made on. But no handle
  * may be freed while another thread uses it.
@@ -54,8 +52,11 @@
  *     redlatch_audit                                       no
  *     text that was returned                               yes, for reading
  *
+ * A thread that is in a call may be cancelled by pthread_cancel(): that takes effect after the call, of which it is not
+ * told. (To end a wait there is redlatch_cancel.) A thread needs 32 KiB of stack.
+ *
  * CALLBACKS must return: to leave one by longjmp, a C++ exception or pthread_exit is forbidden, and undefined. They may
- * call anything in here.
+ * call anything in here, but they may not free a handle that was given to a call which they are called from.
  *
  * SIGNALS. redlatch's own threads block all signals but those of their own faults (SIGSEGV, SIGBUS, SIGFPE, SIGILL,
  * SIGTRAP, SIGSYS), so the program's handlers run in the program's threads; a program that they start from a callback
@@ -67,8 +68,8 @@
  * freeing does no I/O, waits for nothing and leaves the parent's locks alone. The child opens a new client, as soon as
  * it likes. (A child is known by its process id.)
  *
- * UNLOADING. The library is never unmapped, so that its threads can end at their leisure: dlclose() leaves it where it
- * is.
+ * UNLOADING. From the first client on the library is never unmapped, so that its threads can end at their leisure:
+ * dlclose() leaves it where it is.
  */
 
 #ifndef REDLATCH_H
@@ -252,8 +253,10 @@ typedef struct redlatch_cancel redlatch_cancel;
 /**
  * A way to one server, shared by the locks and semaphores made from it. Open one for each program.
  *
- * It keeps a pool of connections, opened when needed, and up to three background threads. What was made from it keeps
- * it alive: with the last of them, in whatever order they are freed, its threads end, within one command timeout.
+ * It keeps a pool of connections, opened when needed, and up to three background threads. What was made from it keeps it
+ * alive: with the last of them, in whatever order they are freed, its threads end, within one command timeout. Each
+ * look-up of a host name and each connect to a Unix socket has a short-lived thread, which may stay for as long as the
+ * system takes.
  */
 typedef struct redlatch_client redlatch_client;
 
@@ -337,6 +340,8 @@ typedef void (*redlatch_work_fn)(void *user_data);
 extern "C" {
 #endif // __cplusplus
 
+extern int pthread_setcancelstate(int state, int *before);
+
 /**
  * Returns what a status code means, in a few words: "the wait ended before it could be had" for REDLATCH_TIMEOUT. For
  * a number that is no code, it says so. Never NULL; the text is never freed. No I/O.
@@ -361,7 +366,8 @@ uint32_t redlatch_version_number(void);
 /**
  * Copies the message of the last call that failed on this thread into `buf`: one line of UTF-8 with the causes and
  * without any password, cut at `cap` - 1 bytes (never within a character) and ended by a NUL. Returns its full length
- * without the NUL, whatever was cut: 0 if no call has failed. A call that succeeds leaves it as it is.
+ * without the NUL, whatever was cut: 0 if no call has failed. A call that succeeds leaves it as it is. It may be gone
+ * when the last destructors of a thread run.
  *
  * `buf` may be NULL if `cap` is 0, to learn the length. No I/O.
  */

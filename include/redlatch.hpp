@@ -111,6 +111,9 @@ namespace detail {
 [[noreturn]] inline void fail(std::int32_t status) {
     std::string message(redlatch_last_error_message(nullptr, 0), '\0');
     redlatch_last_error_message(message.data(), message.size() + 1);
+    if (message.empty()) { // the last destructors of a thread are running
+        message = redlatch_status_str(status);
+    }
     switch (status) {
     case REDLATCH_BUSY:
     case REDLATCH_TIMEOUT:
@@ -253,7 +256,12 @@ class Wait {
     explicit Wait(std::uint64_t ms) : ms_(ms) {}
 
     std::uint64_t ms() const {
-        return deadline_ ? Duration(*deadline_ - std::chrono::steady_clock::now()).ms() : ms_;
+        if (!deadline_) {
+            return ms_;
+        }
+        const auto now = std::chrono::steady_clock::now();
+        // Not subtracted if it has passed: the earliest there is would overflow.
+        return *deadline_ <= now ? 0 : Duration(*deadline_ - now).ms();
     }
 
     std::uint64_t ms_;

@@ -77,6 +77,11 @@ impl Iterator for Audit {
 
     /// Blocks for at most one command timeout for each page that it has to look through.
     fn next(&mut self) -> Option<Self::Item> {
+        if let (Some(_), Err(error)) = (&self.auditor, self.client.core()) {
+            // What it has found is the parent's to tell.
+            (self.auditor, self.page) = (None, Vec::new().into_iter());
+            return Some(Err(error));
+        }
         loop {
             if let Some(finding) = self.page.next() {
                 return Some(Ok(finding));

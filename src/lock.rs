@@ -28,7 +28,7 @@ use crate::{Client, Error, Guard, Inspection, Lost, Wait, named::Named, store::K
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
-    named: Named,
+    pub(crate) named: Named,
 }
 
 impl Lock {
@@ -96,12 +96,6 @@ impl Lock {
     pub fn on_lost(mut self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
         self.named.terms.on_lost = Some(Arc::new(callback));
         self
-    }
-
-    /// Refuses a name and settings that cannot work. No I/O.
-    #[cfg(feature = "capi")]
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        self.named.check()
     }
 
     /// Returns the lock's name.

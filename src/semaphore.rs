@@ -41,7 +41,7 @@ use crate::{Client, Error, Guard, Holder, Inspection, Lost, Wait, named::Named, 
 #[derive(Clone)]
 #[must_use = "a semaphore does nothing until permits are acquired"]
 pub struct Semaphore {
-    named: Named,
+    pub(crate) named: Named,
 }
 
 impl Semaphore {
@@ -123,12 +123,6 @@ impl Semaphore {
     pub fn on_lost(mut self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
         self.named.terms.on_lost = Some(Arc::new(callback));
         self
-    }
-
-    /// Refuses a name and settings that cannot work. No I/O.
-    #[cfg(feature = "capi")]
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        self.named.check()
     }
 
     /// Returns the semaphore's name.

@@ -1,7 +1,7 @@
 /*
  * cancel.c: waits that somebody else ends: another thread, or whoever sends the program SIGINT (Ctrl-C) or SIGTERM.
  *
- * Usage: cancel [URL]   The server; else $REDIS_URL, else redis://127.0.0.1/. With memory:// it needs none.
+ * Usage: cancel [URL]   The server; else $REDIS_URL, else memory://, which needs none.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <redlatch.h>
@@ -28,14 +28,14 @@ struct signals {
 
 static const char *server_url(int argc, char **argv) {
     const char *url = argc > 1 ? argv[1] : getenv("REDIS_URL");
-    return url != NULL && *url != '\0' ? url : "redis://127.0.0.1/";
+    return url != NULL && *url != '\0' ? url : "memory://";
 }
 
 /* Prints why the last call on this thread failed. */
-static void print_error(const char *what, int32_t status) {
+static void print_error(const char *what) {
     char message[512];
     redlatch_last_error_message(message, sizeof message);
-    fprintf(stderr, "%s: %s: %s\n", what, redlatch_status_str(status), message);
+    fprintf(stderr, "%s: %s\n", what, message);
 }
 
 static void *wait_for_lock(void *user_data) {
@@ -43,7 +43,7 @@ static void *wait_for_lock(void *user_data) {
     redlatch_guard *guard = NULL;
     waiter->status = redlatch_lock_acquire(waiter->lock, REDLATCH_FOREVER, waiter->cancel, &guard);
     if (waiter->status != REDLATCH_OK && waiter->status != REDLATCH_CANCELLED)
-        print_error("the thread's wait failed", waiter->status);
+        print_error("the thread's wait failed");
     redlatch_guard_free(guard);
     return NULL;
 }
@@ -160,7 +160,7 @@ int main(int argc, char **argv) {
         status = redlatch_guard_release(holder);
     }
     if (status != REDLATCH_OK)
-        print_error("failed", status);
+        print_error("failed");
 
     redlatch_guard_free(holder);
     redlatch_lock_free(lock);

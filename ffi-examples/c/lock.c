@@ -1,7 +1,7 @@
 /*
  * lock.c: one program at a time changes a record, and a late one can do it no harm.
  *
- * Usage: lock [URL]   The server; else $REDIS_URL, else redis://127.0.0.1/. With memory:// it needs none.
+ * Usage: lock [URL]   The server; else $REDIS_URL, else memory://, which needs none.
  */
 #include <redlatch.h>
 
@@ -26,14 +26,14 @@ static bool write_record(struct record *record, uint64_t token, int value) {
 
 static const char *server_url(int argc, char **argv) {
     const char *url = argc > 1 ? argv[1] : getenv("REDIS_URL");
-    return url != NULL && *url != '\0' ? url : "redis://127.0.0.1/";
+    return url != NULL && *url != '\0' ? url : "memory://";
 }
 
 /* Prints why the last call on this thread failed. */
-static void print_error(const char *what, int32_t status) {
+static void print_error(const char *what) {
     char message[512];
     redlatch_last_error_message(message, sizeof message);
-    fprintf(stderr, "%s: %s: %s\n", what, redlatch_status_str(status), message);
+    fprintf(stderr, "%s: %s\n", what, message);
 }
 
 /* The work: three writes, each of them only while the lock is held for certain. */
@@ -42,7 +42,7 @@ static int32_t work(redlatch_guard *guard, struct record *record) {
     for (int value = 1; value <= 3; value++) {
         int32_t status = redlatch_guard_check(guard); /* no I/O, so it can stand before every write */
         if (status != REDLATCH_OK) {
-            print_error("stopping before the next write", status);
+            print_error("stopping before the next write");
             return status;
         }
         if (!write_record(record, token, value)) {
@@ -68,7 +68,7 @@ int main(int argc, char **argv) {
         status = redlatch_lock_acquire(lock, 10000, NULL, &guard); /* waits for ten seconds at most */
     if (status != REDLATCH_OK) {
         /* REDLATCH_TIMEOUT: somebody else has it, so try later. Other codes: the server, or the settings. */
-        print_error("cannot get the lock", status);
+        print_error("cannot get the lock");
         goto cleanup;
     }
     printf("held, with fencing token %" PRIu64 "\n", redlatch_guard_fencing_token(guard));
@@ -90,10 +90,10 @@ int main(int argc, char **argv) {
         done = true;
     } else if (status == REDLATCH_UNCONFIRMED) {
         /* It was held until now, so the work stands; others may get the lock only when the lease ends. */
-        print_error("released, but that was not confirmed", status);
+        print_error("released, but that was not confirmed");
         done = true;
     } else {
-        print_error("the work was not protected to its end", status);
+        print_error("the work was not protected to its end");
     }
 
 cleanup:

@@ -1,7 +1,7 @@
 /*
  * on_lost.c: a program is told that it lost its lock, and stops its work.
  *
- * Usage: on_lost [URL]   The server; else $REDIS_URL, else redis://127.0.0.1/. With memory:// it needs none.
+ * Usage: on_lost [URL]   The server; else $REDIS_URL, else memory://, which needs none.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <redlatch.h>
@@ -57,14 +57,14 @@ static const char *reason_name(int32_t reason) {
 
 static const char *server_url(int argc, char **argv) {
     const char *url = argc > 1 ? argv[1] : getenv("REDIS_URL");
-    return url != NULL && *url != '\0' ? url : "redis://127.0.0.1/";
+    return url != NULL && *url != '\0' ? url : "memory://";
 }
 
 /* Prints why the last call on this thread failed. */
-static void print_error(const char *what, int32_t status) {
+static void print_error(const char *what) {
     char message[512];
     redlatch_last_error_message(message, sizeof message);
-    fprintf(stderr, "%s: %s: %s\n", what, redlatch_status_str(status), message);
+    fprintf(stderr, "%s: %s\n", what, message);
 }
 
 /* What an operator does when a holder is known to be gone, and here has the holder lose its lock. */
@@ -99,14 +99,14 @@ int main(int argc, char **argv) {
     if (status == REDLATCH_OK)
         status = redlatch_lock_acquire(lock, 10000, NULL, &guard);
     if (status != REDLATCH_OK) {
-        print_error("cannot get the lock", status);
+        print_error("cannot get the lock");
         goto cleanup;
     }
     printf("held, with fencing token %" PRIu64 "\n", redlatch_guard_fencing_token(guard));
 
     status = throw_out_the_holder(client, NAME);
     if (status != REDLATCH_OK) {
-        print_error("the holder was not thrown out", status);
+        print_error("the holder was not thrown out");
         goto cleanup;
     }
 

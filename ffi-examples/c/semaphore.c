@@ -1,7 +1,7 @@
 /*
  * semaphore.c: at most five calls at a time, by all programs together, go to an API.
  *
- * Usage: semaphore [URL]   The server; else $REDIS_URL, else redis://127.0.0.1/. With memory:// it needs none.
+ * Usage: semaphore [URL]   The server; else $REDIS_URL, else memory://, which needs none.
  */
 #include <redlatch.h>
 
@@ -24,14 +24,14 @@ struct caller {
 
 static const char *server_url(int argc, char **argv) {
     const char *url = argc > 1 ? argv[1] : getenv("REDIS_URL");
-    return url != NULL && *url != '\0' ? url : "redis://127.0.0.1/";
+    return url != NULL && *url != '\0' ? url : "memory://";
 }
 
 /* Prints why the last call on this thread failed. */
-static void print_error(const char *what, int32_t status) {
+static void print_error(const char *what) {
     char message[512];
     redlatch_last_error_message(message, sizeof message);
-    fprintf(stderr, "%s: %s: %s\n", what, redlatch_status_str(status), message);
+    fprintf(stderr, "%s: %s\n", what, message);
 }
 
 /* The usual way with semaphores: try once, and do something else when it is busy. */
@@ -39,7 +39,7 @@ static void *try_to_call(void *user_data) {
     struct caller *caller = user_data;
     caller->status = redlatch_semaphore_acquire(caller->semaphore, 0, NULL, &caller->permit);
     if (caller->status != REDLATCH_OK && caller->status != REDLATCH_BUSY)
-        print_error("cannot get a permit", caller->status); /* the message is this thread's */
+        print_error("cannot get a permit"); /* the message is this thread's */
     return NULL;
 }
 
@@ -114,14 +114,14 @@ int main(int argc, char **argv) {
     if (status == REDLATCH_OK)
         status = redlatch_semaphore_new(client, NAME, REDLATCH_NUL_TERMINATED, LIMIT, &semaphore);
     if (status != REDLATCH_OK) {
-        print_error("cannot open the semaphore", status);
+        print_error("cannot open the semaphore");
         goto cleanup;
     }
     if (!all_try(semaphore, callers))
         goto cleanup;
     status = print_state(semaphore);
     if (status != REDLATCH_OK) {
-        print_error("cannot look at the semaphore", status);
+        print_error("cannot look at the semaphore");
         goto cleanup;
     }
 
@@ -131,13 +131,13 @@ int main(int argc, char **argv) {
             continue;
         status = redlatch_guard_release(callers[i].permit);
         if (status != REDLATCH_OK) {
-            print_error("a permit was not held to its end", status);
+            print_error("a permit was not held to its end");
             goto cleanup;
         }
     }
     status = call_for_long(client);
     if (status != REDLATCH_OK) {
-        print_error("the long call failed", status);
+        print_error("the long call failed");
         goto cleanup;
     }
     printf("all released\n");

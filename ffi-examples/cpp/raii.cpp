@@ -49,7 +49,7 @@ int main(int argc, char **argv) {
     try {
         run(redlatch::Client::open(server(argc, argv)));
     } catch (const redlatch::Error &error) {
-        std::cerr << redlatch_status_str(error.code()) << ": " << error.what() << "\n";
+        std::cerr << error.what() << "\n";
         return EXIT_FAILURE;
     }
     return EXIT_SUCCESS;

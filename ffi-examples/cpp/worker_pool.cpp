@@ -170,7 +170,7 @@ int main(int argc, char **argv) {
     try {
         run(redlatch::Client::open(argc > 1 ? argv[1] : environment != nullptr ? environment : "memory://"));
     } catch (const redlatch::Error &error) {
-        std::cerr << redlatch_status_str(error.code()) << ": " << error.what() << "\n";
+        std::cerr << error.what() << "\n";
         return EXIT_FAILURE;
     }
     return EXIT_SUCCESS;

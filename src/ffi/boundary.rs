@@ -1,7 +1,7 @@
 //! What crosses the boundary, and what must not: pointers are checked, panics stay on this side.
 
 use std::{
-    ffi::{CStr, c_char},
+    ffi::{CStr, c_char, c_int},
     panic::{AssertUnwindSafe, catch_unwind},
     ptr::NonNull,
     slice,
@@ -14,7 +14,7 @@ use super::{
 };
 use crate::Wait;
 
-/// In place of the length of a name or pattern: it ends before its first NUL.
+/// In place of the length of a name or pattern: it ends before its first NUL. (In the header by way of build.rs.)
 pub const REDLATCH_NUL_TERMINATED: usize = usize::MAX;
 
 /// In place of a time to wait: as long as it takes. As a remaining time: without end.
@@ -40,8 +40,40 @@ pub(super) fn answer<T>(otherwise: T, call: impl FnOnce() -> Result<T, Failed>) 
 }
 
 fn contain<T>(call: impl FnOnce() -> Result<T, Failed>) -> Result<T, Failed> {
+    let _uncancelled = Uncancelled::begin();
     // Nothing that the caller can reach is left half changed: all of it is as unwind-safe as the Rust API.
     catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|panic| Err(Failed::panicked(panic)))
+}
+
+/// While it lives, the thread does not act on a `pthread_cancel`: that would unwind through code of ours, which ends
+/// the process.
+struct Uncancelled {
+    before: c_int,
+}
+
+unsafe extern "C" {
+    // Not in the crate libc for every system.
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+/// `PTHREAD_CANCEL_DISABLE`.
+const CANCEL_DISABLE: c_int = if cfg!(target_vendor = "apple") { 0 } else { 1 };
+
+impl Uncancelled {
+    fn begin() -> Self {
+        let mut before = CANCEL_DISABLE;
+        // SAFETY: the place for the former state is there. It cannot fail with this state.
+        unsafe { pthread_setcancelstate(CANCEL_DISABLE, &mut before) };
+        Self { before }
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        let mut ours = 0;
+        // SAFETY: as above; the state is one that the system gave.
+        unsafe { pthread_setcancelstate(self.before, &mut ours) };
+    }
 }
 
 /// Looks at what a caller's pointer points to.

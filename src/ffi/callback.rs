@@ -40,14 +40,17 @@ pub(super) struct LostCallback {
     destroy: redlatch_destroy_fn,
 }
 
-// SAFETY: the header says that the functions are called on any thread, and that what `user_data` points to has to be
-// fit for that.
+// SAFETY: `new` asks for functions that may be called on any thread.
 unsafe impl Send for LostCallback {}
 // SAFETY: as above.
 unsafe impl Sync for LostCallback {}
 
 impl LostCallback {
-    pub(super) fn new(
+    /// # Safety
+    ///
+    /// Both functions may be called with this `user_data` on any thread, `call` until `destroy` is, which is called
+    /// last and once, and both return without unwinding.
+    pub(super) unsafe fn new(
         call: unsafe extern "C" fn(*const redlatch_lost, *mut c_void),
         user_data: *mut c_void,
         destroy: redlatch_destroy_fn,
@@ -69,8 +72,7 @@ impl LostCallback {
             name_len: lost.name().len(),
             message: message.as_ptr(),
         };
-        // SAFETY: the program says that this function may be called with this `user_data`, on any thread, until it is
-        // destroyed.
+        // SAFETY: as `new` asks for; it was not destroyed, for that takes `self`.
         unsafe { (self.call)(&lost, self.user_data) }
     }
 }
@@ -78,15 +80,19 @@ impl LostCallback {
 impl Drop for LostCallback {
     fn drop(&mut self) {
         if let Some(destroy) = self.destroy {
-            // SAFETY: as the program says; this is the last that is done with `user_data`.
+            // SAFETY: as `new` asks for; this is the last that is done with `user_data`.
             unsafe { destroy(self.user_data) }
         }
     }
 }
 
 /// What the program gave to run under a lock.
-pub(super) fn work(work: redlatch_work_fn, user_data: *mut c_void) -> Result<impl FnOnce(), Failed> {
+///
+/// # Safety
+///
+/// The function may be called with this `user_data` on this thread, and returns without unwinding.
+pub(super) unsafe fn work(work: redlatch_work_fn, user_data: *mut c_void) -> Result<impl FnOnce(), Failed> {
     let work = work.ok_or_else(|| Failed::null("fn"))?;
-    // SAFETY: the program says that this function may be called with this `user_data`, on this thread.
+    // SAFETY: as this function asks for.
     Ok(move || unsafe { work(user_data) })
 }

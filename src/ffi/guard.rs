@@ -28,8 +28,8 @@ impl redlatch_guard {
         });
     }
 
-    /// What the guard tells, unless it was released: looked at afterwards, since the lease may be the next holder's from
-    /// that moment on.
+    /// What the guard tells, unless it was released: looked at afterwards, since the lease may be the next holder's
+    /// from that moment on.
     fn tell<T>(&self, tell: impl FnOnce(&Guard) -> T) -> Result<T, Failed> {
         let told = tell(&self.guard);
         if self.guard.is_released()? {
@@ -157,7 +157,8 @@ pub unsafe extern "C" fn redlatch_guard_wait_lost_ms(guard: *const redlatch_guar
 }
 
 /// Returns why the lease was lost, one of the REDLATCH_LOST_... reasons; REDLATCH_LOST_NOT if it was not, and for NULL.
-/// After redlatch_guard_release() it is what that found; in a forked child, what a release before the fork found. No I/O.
+/// After redlatch_guard_release() it is what that found; in a forked child, what a release before the fork found. No
+/// I/O.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_guard_lost_reason(guard: *const redlatch_guard) -> i32 {
     answer(REDLATCH_LOST_NOT, || {

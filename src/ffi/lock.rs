@@ -12,8 +12,8 @@ use super::{
     cancel::redlatch_cancel,
     client::redlatch_client,
     guard::redlatch_guard,
+    handle::Handle,
     inspection::redlatch_inspection,
-    named::Named,
     status::Failed,
 };
 use crate::Lock;
@@ -23,13 +23,13 @@ use crate::Lock;
 /// It is a description, not a hold: many threads may acquire through one. It is not reentrant: a thread that already
 /// holds the lock and acquires it again waits for itself. Its settings stand from the first acquire on.
 pub struct redlatch_lock {
-    named: Named<Lock>,
+    handle: Handle<Lock>,
 }
 
 impl redlatch_lock {
     fn hand_out(lock: Lock, out: Out<*mut Self>) -> Result<(), Failed> {
         out.hand_out(Self {
-            named: Named::new(lock)?,
+            handle: Handle::new(lock)?,
         });
         Ok(())
     }
@@ -100,7 +100,7 @@ pub unsafe extern "C" fn redlatch_lock_set_lease_ms(lock: *mut redlatch_lock, le
     report(|| {
         // SAFETY: see the module.
         let lock = unsafe { borrow(lock, "lock") }?;
-        lock.named.set(|lock| lock.lease(Duration::from_millis(lease_ms)))
+        lock.handle.set(|lock| lock.lease(Duration::from_millis(lease_ms)))
     })
 }
 
@@ -114,7 +114,8 @@ pub unsafe extern "C" fn redlatch_lock_set_max_hold_ms(lock: *mut redlatch_lock,
     report(|| {
         // SAFETY: see the module.
         let lock = unsafe { borrow(lock, "lock") }?;
-        lock.named.set(|lock| lock.max_hold(Duration::from_millis(max_hold_ms)))
+        lock.handle
+            .set(|lock| lock.max_hold(Duration::from_millis(max_hold_ms)))
     })
 }
 
@@ -130,7 +131,7 @@ pub unsafe extern "C" fn redlatch_lock_set_fair(lock: *mut redlatch_lock, fair: 
     report(|| {
         // SAFETY: see the module.
         let lock = unsafe { borrow(lock, "lock") }?;
-        lock.named.set(|lock| lock.fair(fair))
+        lock.handle.set(|lock| lock.fair(fair))
     })
 }
 
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn redlatch_lock_set_handoffs(lock: *mut redlatch_lock, ha
     report(|| {
         // SAFETY: see the module.
         let lock = unsafe { borrow(lock, "lock") }?;
-        lock.named.set(|lock| lock.handoffs(handoffs))
+        lock.handle.set(|lock| lock.handoffs(handoffs))
     })
 }
 
@@ -185,8 +186,7 @@ pub unsafe extern "C" fn redlatch_lock_set_on_lost_owned(
 ) -> i32 {
     report(|| {
         // SAFETY: see the module.
-        let lock = unsafe { borrow(lock, "lock") }?;
-        lock.named.set_on_lost(callback, user_data, destroy)
+        unsafe { borrow(lock, "lock")?.handle.set_on_lost(callback, user_data, destroy) }
     })
 }
 
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn redlatch_lock_acquire(
     report(|| {
         // SAFETY: see the module.
         let (lock, cancel, out) = unsafe { (borrow(lock, "lock")?, cancel.as_ref(), Out::new(out, "out")?) };
-        lock.named.acquire(wait_ms, cancel, out)
+        lock.handle.acquire(wait_ms, cancel, out)
     })
 }
 
@@ -236,8 +236,8 @@ pub unsafe extern "C" fn redlatch_lock_with(
 ) -> i32 {
     report(|| {
         // SAFETY: see the module.
-        let lock = unsafe { borrow(lock, "lock") }?;
-        lock.named.with(wait_ms, callback::work(r#fn, user_data)?)
+        let (lock, work) = unsafe { (borrow(lock, "lock")?, callback::work(r#fn, user_data)?) };
+        lock.handle.with(wait_ms, work)
     })
 }
 
@@ -251,7 +251,7 @@ pub unsafe extern "C" fn redlatch_lock_inspect(lock: *const redlatch_lock, out: 
     report(|| {
         // SAFETY: see the module.
         let (lock, out) = unsafe { (borrow(lock, "lock")?, Out::new(out, "out")?) };
-        lock.named.inspect(out)
+        lock.handle.inspect(out)
     })
 }
 
@@ -267,7 +267,7 @@ pub unsafe extern "C" fn redlatch_lock_force_release(lock: *const redlatch_lock,
     report(|| {
         // SAFETY: see the module.
         let (lock, held) = unsafe { (borrow(lock, "lock")?, Out::new(held, "held").ok()) };
-        lock.named.force_release(held)
+        lock.handle.force_release(held)
     })
 }
 
@@ -277,7 +277,7 @@ pub unsafe extern "C" fn redlatch_lock_force_release(lock: *const redlatch_lock,
 pub unsafe extern "C" fn redlatch_lock_name(lock: *const redlatch_lock, len: *mut usize) -> *const c_char {
     answer(ptr::null(), || {
         // SAFETY: see the module.
-        unsafe { Ok(borrow(lock, "lock")?.named.name.with_length(len)) }
+        unsafe { Ok(borrow(lock, "lock")?.handle.name.with_length(len)) }
     })
 }
 

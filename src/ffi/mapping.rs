@@ -17,11 +17,11 @@ pub(super) fn keep() {
     let mut found = MaybeUninit::<libc::Dl_info>::uninit();
     // SAFETY: the address is of this library's code, and there is room for the answer, which is read only if there is
     // one. The name in it lives as long as the object is mapped, which it is now. Nothing is loaded.
-    unsafe {
-        if libc::dladdr(keep as *const c_void, found.as_mut_ptr()) != 0 {
-            let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-            libc::dlopen(found.assume_init().dli_fname, flags);
-        }
-    }
-    KEPT.store(true, Ordering::Relaxed);
+    let kept = unsafe {
+        let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+        libc::dladdr(keep as *const c_void, found.as_mut_ptr()) != 0
+            && !libc::dlopen(found.assume_init().dli_fname, flags).is_null()
+    };
+    // In a program that is linked statically there is nothing to keep, and nothing that could be unmapped.
+    KEPT.store(kept, Ordering::Relaxed);
 }

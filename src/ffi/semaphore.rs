@@ -12,8 +12,8 @@ use super::{
     cancel::redlatch_cancel,
     client::redlatch_client,
     guard::redlatch_guard,
+    handle::Handle,
     inspection::redlatch_inspection,
-    named::Named,
 };
 use crate::Semaphore;
 
@@ -23,7 +23,7 @@ use crate::Semaphore;
 /// It is a description, not a hold: many threads may acquire through one, and each acquire takes permits of its own.
 /// Its settings stand from the first acquire on.
 pub struct redlatch_semaphore {
-    named: Named<Semaphore>,
+    handle: Handle<Semaphore>,
 }
 
 /// Names a semaphore of `limit` permits, whose leases (30 s unless set) are renewed in the background until they are
@@ -54,7 +54,7 @@ pub unsafe extern "C" fn redlatch_semaphore_new(
             )
         };
         out.hand_out(redlatch_semaphore {
-            named: Named::new(client.client.semaphore(name, limit))?,
+            handle: Handle::new(client.client.semaphore(name, limit))?,
         });
         Ok(())
     })
@@ -72,7 +72,7 @@ pub unsafe extern "C" fn redlatch_semaphore_set_permits(semaphore: *mut redlatch
     report(|| {
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        semaphore.named.set(|semaphore| semaphore.permits(permits))
+        semaphore.handle.set(|semaphore| semaphore.permits(permits))
     })
 }
 
@@ -88,7 +88,7 @@ pub unsafe extern "C" fn redlatch_semaphore_set_timed_ms(semaphore: *mut redlatc
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
         semaphore
-            .named
+            .handle
             .set(|semaphore| semaphore.timed(Duration::from_millis(lease_ms)))
     })
 }
@@ -107,7 +107,7 @@ pub unsafe extern "C" fn redlatch_semaphore_set_lease_ms(semaphore: *mut redlatc
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
         semaphore
-            .named
+            .handle
             .set(|semaphore| semaphore.lease(Duration::from_millis(lease_ms)))
     })
 }
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn redlatch_semaphore_set_max_hold_ms(
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
         semaphore
-            .named
+            .handle
             .set(|semaphore| semaphore.max_hold(Duration::from_millis(max_hold_ms)))
     })
 }
@@ -143,7 +143,7 @@ pub unsafe extern "C" fn redlatch_semaphore_set_fair(semaphore: *mut redlatch_se
     report(|| {
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        semaphore.named.set(|semaphore| semaphore.fair(fair))
+        semaphore.handle.set(|semaphore| semaphore.fair(fair))
     })
 }
 
@@ -158,7 +158,7 @@ pub unsafe extern "C" fn redlatch_semaphore_set_handoffs(semaphore: *mut redlatc
     report(|| {
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        semaphore.named.set(|semaphore| semaphore.handoffs(handoffs))
+        semaphore.handle.set(|semaphore| semaphore.handoffs(handoffs))
     })
 }
 
@@ -190,8 +190,11 @@ pub unsafe extern "C" fn redlatch_semaphore_set_on_lost_owned(
 ) -> i32 {
     report(|| {
         // SAFETY: see the module.
-        let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        semaphore.named.set_on_lost(callback, user_data, destroy)
+        unsafe {
+            borrow(semaphore, "semaphore")?
+                .handle
+                .set_on_lost(callback, user_data, destroy)
+        }
     })
 }
 
@@ -224,7 +227,7 @@ pub unsafe extern "C" fn redlatch_semaphore_acquire(
         // SAFETY: see the module.
         let (semaphore, cancel, out) =
             unsafe { (borrow(semaphore, "semaphore")?, cancel.as_ref(), Out::new(out, "out")?) };
-        semaphore.named.acquire(wait_ms, cancel, out)
+        semaphore.handle.acquire(wait_ms, cancel, out)
     })
 }
 
@@ -245,8 +248,8 @@ pub unsafe extern "C" fn redlatch_semaphore_with(
 ) -> i32 {
     report(|| {
         // SAFETY: see the module.
-        let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        semaphore.named.with(wait_ms, callback::work(r#fn, user_data)?)
+        let (semaphore, work) = unsafe { (borrow(semaphore, "semaphore")?, callback::work(r#fn, user_data)?) };
+        semaphore.handle.with(wait_ms, work)
     })
 }
 
@@ -264,7 +267,7 @@ pub unsafe extern "C" fn redlatch_semaphore_set_limit(semaphore: *const redlatch
     report(|| {
         // SAFETY: see the module.
         let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
-        Ok(semaphore.named.look()?.set_limit(limit)?)
+        Ok(semaphore.handle.draft()?.set_limit(limit)?)
     })
 }
 
@@ -277,7 +280,7 @@ pub unsafe extern "C" fn redlatch_semaphore_available(semaphore: *const redlatch
     report(|| {
         // SAFETY: see the module.
         let (semaphore, out) = unsafe { (borrow(semaphore, "semaphore")?, Out::new(out, "out")?) };
-        out.set(semaphore.named.look()?.available()?);
+        out.set(semaphore.handle.draft()?.available()?);
         Ok(())
     })
 }
@@ -291,7 +294,7 @@ pub unsafe extern "C" fn redlatch_semaphore_holders(semaphore: *const redlatch_s
     report(|| {
         // SAFETY: see the module.
         let (semaphore, out) = unsafe { (borrow(semaphore, "semaphore")?, Out::new(out, "out")?) };
-        out.set(semaphore.named.look()?.holders()?.len());
+        out.set(semaphore.handle.draft()?.holders()?.len());
         Ok(())
     })
 }
@@ -309,7 +312,7 @@ pub unsafe extern "C" fn redlatch_semaphore_inspect(
     report(|| {
         // SAFETY: see the module.
         let (semaphore, out) = unsafe { (borrow(semaphore, "semaphore")?, Out::new(out, "out")?) };
-        semaphore.named.inspect(out)
+        semaphore.handle.inspect(out)
     })
 }
 
@@ -329,7 +332,7 @@ pub unsafe extern "C" fn redlatch_semaphore_force_release(
     report(|| {
         // SAFETY: see the module.
         let (semaphore, held) = unsafe { (borrow(semaphore, "semaphore")?, Out::new(held, "held").ok()) };
-        semaphore.named.force_release(held)
+        semaphore.handle.force_release(held)
     })
 }
 
@@ -342,7 +345,7 @@ pub unsafe extern "C" fn redlatch_semaphore_name(
 ) -> *const c_char {
     answer(ptr::null(), || {
         // SAFETY: see the module.
-        unsafe { Ok(borrow(semaphore, "semaphore")?.named.name.with_length(len)) }
+        unsafe { Ok(borrow(semaphore, "semaphore")?.handle.name.with_length(len)) }
     })
 }
 

@@ -53,6 +53,7 @@ pub fn trials() -> Vec<Trial> {
         callbacks_get_what_is_theirs_and_end_in_time: "callbacks", on_a_server, in_memory;
         handles_go_on_without_one_another: "handles", on_a_server, in_memory;
         a_storm_of_signals_changes_nothing: "signals", on_a_server, in_memory;
+        a_cancelled_thread_ends_after_its_call: "cancelled_threads", on_a_server, in_memory;
         a_forked_child_has_nothing_of_its_parents: "fork", fork_on_a_server, fork_in_memory;
     }
     let missing = sanitized::missing();

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, Error, Guard, Lock, Wait};
+use redlatch::{Audit, Client, Error, Guard, Lock, Wait};
 
 use crate::support::{SECOND, SetOnDrop, Worker, millis, wait_until};
 
@@ -71,10 +71,15 @@ pub fn run(url: &str) {
                 "counted".into()
             }
             ["fork", name] => {
+                let mut audit = audit_under_way(&client, url, name);
                 let guard = client.lock(format!("{name}-dropped")).acquire().unwrap();
                 format!(
                     "child {}",
-                    in_child(|| inert_in_child(&client, url, held.as_ref().unwrap(), guard, name))
+                    in_child(|| {
+                        assert!(matches!(audit.next(), Some(Err(Error::Forked))));
+                        assert!(audit.next().is_none());
+                        inert_in_child(&client, url, held.as_ref().unwrap(), guard, name);
+                    })
                 )
             }
             ["fork-busily", name, times] => {
@@ -97,6 +102,18 @@ pub fn run(url: &str) {
         };
         println!("{answer}");
     }
+}
+
+/// An audit that has something left to tell without asking the server.
+fn audit_under_way(client: &Client, url: &str, name: &str) -> Audit {
+    let mut connection = redis::Client::open(url).unwrap().get_connection().unwrap();
+    for number in 0..3 {
+        let key = format!("eternal:{name}:{number}");
+        redis::cmd("SET").arg(key).arg("x").exec(&mut connection).unwrap();
+    }
+    let mut audit = client.audit(format!("eternal:{name}:*")).unwrap();
+    audit.next().expect("three keys").unwrap();
+    audit
 }
 
 /// Counts as nobody should without a lock: reads, and then writes.

@@ -5,9 +5,12 @@ mod queue;
 mod slot;
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     process,
-    sync::{Arc, OnceLock, Weak},
+    sync::{
+        Arc, OnceLock, Weak,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -45,28 +48,39 @@ struct State {
 /// A forked child makes a node of its own behind its parent's, since the parent's mutex may have been locked by a
 /// thread that the child does not have.
 struct Registry {
-    process: u32,
-    stores: Mutex<HashMap<String, Weak<Mutex<State>>>>,
+    /// 0 for none yet. The first node is there from the beginning, since a thread that was making it could be missing in a
+    /// child, too.
+    process: AtomicU32,
+    stores: Mutex<BTreeMap<String, Weak<Mutex<State>>>>,
     child: OnceLock<Box<Registry>>,
 }
 
-static REGISTRY: OnceLock<Registry> = OnceLock::new();
+static REGISTRY: Registry = Registry::new(0);
 
 impl Registry {
-    fn new() -> Self {
+    const fn new(process: u32) -> Self {
         Self {
-            process: process::id(),
-            stores: Mutex::default(),
+            process: AtomicU32::new(process),
+            stores: Mutex::new(BTreeMap::new()),
             child: OnceLock::new(),
         }
     }
 
     fn of_this_process() -> &'static Self {
-        let mut registry = REGISTRY.get_or_init(Self::new);
-        while registry.process != process::id() {
-            registry = registry.child.get_or_init(|| Box::new(Self::new()));
+        let process = process::id();
+        let mut registry = &REGISTRY;
+        while !registry.is_of(process) {
+            let child = Box::new(Self::new(process));
+            registry = registry.child.get_or_init(|| child);
         }
         registry
+    }
+
+    fn is_of(&self, process: u32) -> bool {
+        let claimed = self
+            .process
+            .compare_exchange(0, process, Ordering::Relaxed, Ordering::Relaxed);
+        claimed.unwrap_or_else(|owner| owner) == process || claimed.is_ok()
     }
 }
 

@@ -10,11 +10,11 @@ use super::{
     inspection::redlatch_inspection,
     status::Failed,
 };
-use crate::{Error, Guard, Inspection, Lock, Lost, Semaphore, Wait, fork::ProcessBound, sync::Mutex};
+use crate::{Lock, Lost, Semaphore, fork::ProcessBound, named::Named, sync::Mutex};
 
 /// A lock or semaphore that is set first and acquired then, by any threads. Its settings stand from the first acquire
 /// on.
-pub(super) struct Named<T> {
+pub(super) struct Handle<T> {
     pub(super) name: Lent,
     settings: ProcessBound<Settings<T>>,
 }
@@ -25,58 +25,37 @@ struct Settings<T> {
     settled: OnceLock<T>,
 }
 
-/// What `Named` needs of a lock and of a semaphore.
+/// A lock or a semaphore.
 pub(super) trait Acquirable: Clone {
-    fn name(&self) -> &[u8];
-    fn check(&self) -> Result<(), Error>;
+    fn named(&self) -> &Named;
     fn on_lost(self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self;
-    fn acquire_with(&self, wait: Wait) -> Result<Guard, Error>;
-    fn with(&self, wait: Wait, work: impl FnOnce()) -> Result<(), Error>;
-    fn inspect(&self) -> Result<Inspection, Error>;
-    fn force_release(&self) -> Result<bool, Error>;
 }
 
-macro_rules! acquirable {
-    ($type:ident, $with:ident) => {
-        impl Acquirable for $type {
-            fn name(&self) -> &[u8] {
-                self.name()
-            }
+impl Acquirable for Lock {
+    fn named(&self) -> &Named {
+        &self.named
+    }
 
-            fn check(&self) -> Result<(), Error> {
-                self.check()
-            }
-
-            fn on_lost(self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
-                self.on_lost(callback)
-            }
-
-            fn acquire_with(&self, wait: Wait) -> Result<Guard, Error> {
-                self.acquire_with(wait)
-            }
-
-            fn with(&self, wait: Wait, work: impl FnOnce()) -> Result<(), Error> {
-                self.$with(wait, work)
-            }
-
-            fn inspect(&self) -> Result<Inspection, Error> {
-                self.inspect()
-            }
-
-            fn force_release(&self) -> Result<bool, Error> {
-                self.force_release()
-            }
-        }
-    };
+    fn on_lost(self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
+        self.on_lost(callback)
+    }
 }
-acquirable!(Lock, with_lock_wait);
-acquirable!(Semaphore, with_permit_wait);
 
-impl<T: Acquirable> Named<T> {
+impl Acquirable for Semaphore {
+    fn named(&self) -> &Named {
+        &self.named
+    }
+
+    fn on_lost(self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
+        self.on_lost(callback)
+    }
+}
+
+impl<T: Acquirable> Handle<T> {
     pub(super) fn new(draft: T) -> Result<Self, Failed> {
-        draft.check()?;
+        draft.named().check()?;
         Ok(Self {
-            name: Lent::new(draft.name()),
+            name: Lent::new(&draft.named().name),
             settings: ProcessBound::new(Settings {
                 draft: Mutex::new(draft),
                 settled: OnceLock::new(),
@@ -95,16 +74,23 @@ impl<T: Acquirable> Named<T> {
             ));
         }
         let changed = change(draft.clone());
-        changed.check()?;
-        let before = mem::replace(&mut *draft, changed);
+        let outcome = changed.named().check();
+        let done_with = match outcome {
+            Ok(()) => mem::replace(&mut *draft, changed),
+            Err(_) => changed,
+        };
         // What goes with it may be the program's to destroy, which is not to happen under a mutex.
         drop(draft);
-        drop(before);
-        Ok(())
+        drop(done_with);
+        Ok(outcome?)
     }
 
-    /// Sets what is told of losses. If that fails, nothing is destroyed.
-    pub(super) fn set_on_lost(
+    /// Sets what is told of losses. If that fails, nothing is destroyed: a draft that could work still can.
+    ///
+    /// # Safety
+    ///
+    /// As [`LostCallback::new`] asks for.
+    pub(super) unsafe fn set_on_lost(
         &self,
         callback: redlatch_lost_fn,
         user_data: *mut c_void,
@@ -112,7 +98,8 @@ impl<T: Acquirable> Named<T> {
     ) -> Result<(), Failed> {
         let callback = callback.ok_or_else(|| Failed::null("callback"))?;
         self.set(|draft| {
-            let callback = LostCallback::new(callback, user_data, destroy);
+            // SAFETY: as this function asks for.
+            let callback = unsafe { LostCallback::new(callback, user_data, destroy) };
             draft.on_lost(move |lost| callback.call(lost))
         })
     }
@@ -127,23 +114,24 @@ impl<T: Acquirable> Named<T> {
         if let Some(cancel) = cancel {
             wait = wait.cancelled_by(cancel.token.get()?);
         }
-        let acquired = self.settle()?.acquire_with(wait);
+        let acquired = self.settle()?.named().acquire(wait);
         redlatch_guard::hand_out(acquired.map_err(|error| Failed::of_a_wait(error, wait_ms > 0))?, out);
         Ok(())
     }
 
     pub(super) fn with(&self, wait_ms: u64, work: impl FnOnce()) -> Result<(), Failed> {
-        let done = self.settle()?.with(boundary::wait(wait_ms), work);
-        done.map_err(|error| Failed::of_a_wait(error, wait_ms > 0))
+        let acquired = self.settle()?.named().acquire(boundary::wait(wait_ms));
+        let guard = acquired.map_err(|error| Failed::of_a_wait(error, wait_ms > 0))?;
+        Ok(guard.run(|_| work())?)
     }
 
     pub(super) fn inspect(&self, out: Out<*mut redlatch_inspection>) -> Result<(), Failed> {
-        redlatch_inspection::hand_out(self.look()?.inspect()?, out);
+        redlatch_inspection::hand_out(self.draft()?.named().inspect()?, out);
         Ok(())
     }
 
     pub(super) fn force_release(&self, held: Option<Out<bool>>) -> Result<(), Failed> {
-        let was_held = self.look()?.force_release()?;
+        let was_held = self.draft()?.named().force_release()?;
         if let Some(held) = held {
             held.set(was_held);
         }
@@ -161,7 +149,7 @@ impl<T: Acquirable> Named<T> {
     }
 
     /// What is to be looked at, by calls for which the settings do not matter.
-    pub(super) fn look(&self) -> Result<T, Failed> {
+    pub(super) fn draft(&self) -> Result<T, Failed> {
         Ok(self.settings.get()?.draft.lock().clone())
     }
 }
