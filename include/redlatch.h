@@ -253,8 +253,8 @@ typedef struct redlatch_cancel redlatch_cancel;
 /**
  * A way to one server, shared by the locks and semaphores made from it. Open one for each program.
  *
- * It keeps a pool of connections, opened when needed, and up to three background threads. What was made from it keeps it
- * alive: with the last of them, in whatever order they are freed, its threads end, within one command timeout. Each
+ * It keeps a pool of connections, opened when needed, and up to three background threads. What was made from it keeps
+ * it alive: with the last of them, in whatever order they are freed, its threads end, within one command timeout. Each
  * look-up of a host name and each connect to a Unix socket has a short-lived thread, which may stay for as long as the
  * system takes.
  */
@@ -506,7 +506,7 @@ int32_t redlatch_timed_lock_new(const redlatch_client *client,
 
 /**
  * Sets how long the lock stays taken after its holder was last heard of: what a crash costs the others. In
- * milliseconds, from 10 to 10 years; defaults to 30000, or what redlatch_timed_lock_new() was given.
+ * milliseconds, from 10 ms to 10 years; defaults to 30000, or what redlatch_timed_lock_new() was given.
  *
  * A lease that is renewed should be several times the command timeout, so that a renewal can fail and be made again in
  * time; any lease should be many round trips.
@@ -682,7 +682,7 @@ int32_t redlatch_semaphore_set_timed_ms(redlatch_semaphore *semaphore, uint64_t 
 
 /**
  * Sets how long a permit stays taken after its holder was last heard of: what a crash costs the others. After
- * redlatch_semaphore_set_timed_ms() it sets the fixed length. In milliseconds, from 10 to 10 years; defaults to 30000.
+ * redlatch_semaphore_set_timed_ms() it sets the fixed length. In milliseconds, from 10 ms to 10 years; defaults to 30000.
  * Each holder's is its own: a short one never shortens another's.
  *
  * A lease that is renewed should be several times the command timeout, so that a renewal can fail and be made again in
@@ -690,7 +690,8 @@ int32_t redlatch_semaphore_set_timed_ms(redlatch_semaphore *semaphore, uint64_t 
  * Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED,
  * REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_semaphore_set_lease_ms(redlatch_semaphore *semaphore, uint64_t lease_ms);
+int32_t redlatch_semaphore_set_lease_ms(redlatch_semaphore *semaphore,
+                                        uint64_t lease_ms);
 
 /**
  * Sets how long one grant may last in all: then it is lost, with REDLATCH_LOST_MAX_HOLD. Leases are asked for, and
@@ -901,7 +902,8 @@ int32_t redlatch_guard_wait_lost_ms(const redlatch_guard *guard, uint64_t limit_
 
 /**
  * Returns why the lease was lost, one of the REDLATCH_LOST_... reasons; REDLATCH_LOST_NOT if it was not, and for NULL.
- * After redlatch_guard_release() it is what that found; in a forked child, what a release before the fork found. No I/O.
+ * After redlatch_guard_release() it is what that found; in a forked child, what a release before the fork found. No
+ * I/O.
  */
 int32_t redlatch_guard_lost_reason(const redlatch_guard *guard);
 

@@ -89,7 +89,7 @@ pub unsafe extern "C" fn redlatch_timed_lock_new(
 }
 
 /// Sets how long the lock stays taken after its holder was last heard of: what a crash costs the others. In
-/// milliseconds, from 10 to 10 years; defaults to 30000, or what redlatch_timed_lock_new() was given.
+/// milliseconds, from 10 ms to 10 years; defaults to 30000, or what redlatch_timed_lock_new() was given.
 ///
 /// A lease that is renewed should be several times the command timeout, so that a renewal can fail and be made again in
 /// time; any lease should be many round trips.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import numbers
 import operator
 from datetime import timedelta
 from typing import Optional, Tuple, Union
@@ -30,6 +31,8 @@ def milliseconds(value: Seconds, what: str) -> int:
         raise TypeError(f"{what} is a time in seconds, not {value}")
     elif isinstance(value, int):
         whole = value * 1000
+    elif not isinstance(value, numbers.Number):
+        raise TypeError(f"{what} is a time in seconds, or a timedelta, not {type(value).__name__}")
     else:
         seconds = float(value)
         if seconds != seconds:

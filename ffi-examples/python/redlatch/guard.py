@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import TracebackType
 from typing import Optional, Type
 
@@ -18,8 +19,10 @@ _CLOSED = Handle(native.guard.free)
 class Guard(OfThisProcess):
     """A hold of a lock, or of permits of a semaphore.
 
-    Leave it to a `with` statement, or release() it, from any thread. What is neither is released when nobody refers to
-    it any more, at the latest when the interpreter ends, for at most one command timeout; how that went is not told.
+    Leave it to a `with` statement, or release() it, from any thread. It is the guard that holds: `lock.acquire()` on a
+    line of its own, as with threading.Lock, has released it again at the end of the line. What is neither is released
+    when nobody refers to it any more, with a RuntimeWarning, at the latest when the interpreter ends, for at most one
+    command timeout; how that went is not told.
     """
 
     def __init__(self, handle: Handle, name: Name) -> None:
@@ -115,6 +118,11 @@ class Guard(OfThisProcess):
         status = native.guard.release(self._handle)
         if status not in (OK, UNCONFIRMED, INVALID_STATE) and error is None:
             self._raise_from(status)
+
+    def __del__(self) -> None:
+        if native.guard.is_held(self._handle):
+            message = f"a redlatch guard was dropped while it held {self._name!r}: use `with`, or release() it"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         state = "held" if self.is_held else "not held"

@@ -109,6 +109,8 @@ class Settings(Scenario):
             lambda: lock(name, handoffs=True),
             lambda: semaphore(name, 1.5),
             lambda: semaphore(name, True),
+            lambda: lock(name, lease="30"),
+            lambda: lock(name).acquire(timeout="5"),
             # As threading.Lock would have it: never silently a wait of a second.
             lambda: lock(name).acquire(True),
             lambda: lock(name).acquire(False),

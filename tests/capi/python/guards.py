@@ -2,6 +2,7 @@ import gc
 import threading
 import time
 import unittest
+import warnings
 from datetime import timedelta
 
 import redlatch
@@ -47,10 +48,25 @@ class Guards(Scenario):
 
     def test_a_guard_that_nobody_refers_to_is_released(self):
         lock = self.client.lock(self.a_name())
-        guard = lock.acquire()
-        del guard
-        gc.collect()
+        # As users of threading.Lock may write it: they are told.
+        with self.assertWarnsRegex(RuntimeWarning, lock.name):
+            lock.acquire(timeout=10)
+            gc.collect()
         self.assertTrue(lock.inspect().is_free)
+
+    def test_a_guard_that_was_released_or_lost_is_dropped_in_silence(self):
+        lock = self.client.lock(self.a_name())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            lock.acquire().release()
+            with lock:
+                pass
+            guard = lock.acquire()
+            lock.force_release()
+            with self.assertRaises(redlatch.Lost):
+                guard.extend(60)
+            del guard
+            gc.collect()
 
     def test_another_thread_may_release(self):
         lock = self.client.lock(self.a_name())
