@@ -38,7 +38,8 @@
  * it. Text that is passed in is copied. Text that a function returns belongs to the handle that was asked, and lives
  * as long as that, unless it says otherwise.
  *
- * UNITS. All times are in milliseconds. A time to wait of 0 never waits, REDLATCH_FOREVER has no end, and no wait is too long. Names are bytes, not text: any but no bytes at all, up to REDLATCH_MAX_LENGTH.
+ * UNITS. All times are in milliseconds. A time to wait of 0 never waits, REDLATCH_FOREVER has no end, and no wait is
+ * too long. Names are bytes, not text: any but no bytes at all, up to REDLATCH_MAX_LENGTH.
  *
  * BLOCKING. What sends something to the server, or waits, says so, and for how long; nothing else blocks.
  *
@@ -682,16 +683,15 @@ int32_t redlatch_semaphore_set_timed_ms(redlatch_semaphore *semaphore, uint64_t 
 
 /**
  * Sets how long a permit stays taken after its holder was last heard of: what a crash costs the others. After
- * redlatch_semaphore_set_timed_ms() it sets the fixed length. In milliseconds, from 10 ms to 10 years; defaults to 30000.
- * Each holder's is its own: a short one never shortens another's.
+ * redlatch_semaphore_set_timed_ms() it sets the fixed length. In milliseconds, from 10 ms to 10 years; defaults to
+ * 30000. Each holder's is its own: a short one never shortens another's.
  *
  * A lease that is renewed should be several times the command timeout, so that a renewal can fail and be made again in
  * time; any lease should be many round trips.
  * Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED,
  * REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_semaphore_set_lease_ms(redlatch_semaphore *semaphore,
-                                        uint64_t lease_ms);
+int32_t redlatch_semaphore_set_lease_ms(redlatch_semaphore *semaphore, uint64_t lease_ms);
 
 /**
  * Sets how long one grant may last in all: then it is lost, with REDLATCH_LOST_MAX_HOLD. Leases are asked for, and

@@ -94,8 +94,8 @@ pub unsafe extern "C" fn redlatch_semaphore_set_timed_ms(semaphore: *mut redlatc
 }
 
 /// Sets how long a permit stays taken after its holder was last heard of: what a crash costs the others. After
-/// redlatch_semaphore_set_timed_ms() it sets the fixed length. In milliseconds, from 10 ms to 10 years; defaults to 30000.
-/// Each holder's is its own: a short one never shortens another's.
+/// redlatch_semaphore_set_timed_ms() it sets the fixed length. In milliseconds, from 10 ms to 10 years; defaults to
+/// 30000. Each holder's is its own: a short one never shortens another's.
 ///
 /// A lease that is renewed should be several times the command timeout, so that a renewal can fail and be made again in
 /// time; any lease should be many round trips.

@@ -236,7 +236,7 @@ fn the_examples_name_the_server_that_cannot_be_reached() {
         let complaint = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{complaint}");
         assert!(
-            complaint.starts_with("the server could not be reached: "),
+            complaint.starts_with("could not get a connection to the server: "),
             "{complaint}"
         );
     }
