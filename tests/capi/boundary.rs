@@ -11,9 +11,10 @@ use std::{
 use libtest_mimic::Trial;
 
 use crate::{
+    header::listed_symbols,
     sanitized,
     support::{self, Fault, Proxy, SECOND, Server, Worker, is_acquire, wait_until},
-    toolchain::{compile, prefix, repository, succeed, trial, trial_unless, with_library, workshop},
+    toolchain::{compile, prefix, repository, succeed, trial, with_library, workshop},
 };
 
 /// What a program needs to be built and run, and to be ended if it hangs.
@@ -24,22 +25,18 @@ const NEEDS: [&str; 3] = ["gcc", "pkg-config", "timeout"];
 const CHECKED_IN_RUST_CODE: [&str; 5] = ["arguments", "messages", "callbacks", "handles", "signals"];
 
 pub fn trials() -> Vec<Trial> {
-    let mut trials = vec![
-        Trial::test("every_exported_function_is_called_by_a_c_program", || {
-            every_exported_function_is_called_by_a_c_program();
-            Ok(())
-        }),
-        trial(
-            "each_status_has_a_text_of_its_own",
-            &NEEDS,
-            each_status_has_a_text_of_its_own,
-        ),
-    ];
+    let mut trials = vec![trial(
+        "each_status_has_a_text_of_its_own",
+        &NEEDS,
+        each_status_has_a_text_of_its_own,
+    )];
+    let mut programs = vec!["settings", "sigpipe", "statuses"];
     macro_rules! on_a_server_and_in_memory {
         ($($scenario:ident: $program:literal, $server:ident, $memory:ident;)*) => {
             $(
                 let on_server = concat!(stringify!($scenario), "_on_a_server");
                 let in_memory = concat!(stringify!($scenario), "_in_memory");
+                programs.push($program);
                 trials.push(trial(on_server, &NEEDS, || $server($program)));
                 trials.push(trial(in_memory, &NEEDS, || $memory($program)));
             )*
@@ -56,16 +53,28 @@ pub fn trials() -> Vec<Trial> {
         a_cancelled_thread_ends_after_its_call: "cancelled_threads", on_a_server, in_memory;
         a_forked_child_has_nothing_of_its_parents: "fork", fork_on_a_server, fork_in_memory;
     }
-    let missing = sanitized::missing();
+    trials.push(trial(
+        "every_exported_function_is_called_by_a_c_program",
+        &["gcc", "pkg-config", "nm"],
+        move || every_exported_function_is_called_by(&programs),
+    ));
     for name in CHECKED_IN_RUST_CODE {
         let trial_name = format!("the_c_program_{name}_finds_nothing_with_rust_code_checked");
-        trials.push(trial_unless(&trial_name, missing.clone(), move || {
+        trials.push(sanitized::trial_with_rust_code(&trial_name, &["timeout"], move || {
             let program = workshop(&format!("program_{name}_checked")).join(name);
             sanitized::compile(&["-std=c99"], &[&source(name)], &program);
             // Of its own: the same names are in use on the one that is shared.
             succeed(bounded(program).arg(Server::start().url()));
         }));
     }
+    trials.push(trial("each_setting_is_acted_on", &NEEDS, || {
+        let server = Server::start();
+        succeed(bounded(program("settings")).args([server.url(), server.pid().to_string()]));
+    }));
+    trials.push(trial("a_server_that_goes_away_raises_no_sigpipe", &NEEDS, || {
+        goes_on_without(Server::start(), Server::url);
+        goes_on_without(Server::start(), Server::unix_url);
+    }));
     trials.push(trial(
         "a_library_that_is_closed_while_a_lock_is_held_goes_on_renewing",
         &NEEDS,
@@ -165,6 +174,14 @@ fn fork_in_memory(name: &'static str) {
     assert_eq!(parent.receive(), "ended: 0");
 }
 
+/// Kills the server while a program uses it.
+fn goes_on_without(server: Server, url: fn(&Server) -> String) {
+    let mut program = Worker::start(&mut telling_its_end(bounded(program("sigpipe")).arg(url(&server))));
+    assert_eq!(program.receive(), "at work");
+    server.kill();
+    assert_eq!(program.receive(), "ended: 0");
+}
+
 fn a_library_that_is_closed_while_a_lock_is_held_goes_on_renewing() {
     let server = support::shared();
     let program = workshop("program_unload").join("unload");
@@ -202,30 +219,16 @@ fn a_library_that_is_closed_while_a_lock_is_held_goes_on_renewing() {
     assert_eq!(host.receive(), "ended: 0");
 }
 
-fn every_exported_function_is_called_by_a_c_program() {
-    let symbols = fs::read_to_string(repository().join("include/redlatch.symbols")).unwrap();
+/// As the linker sees it: what is in a comment does not count.
+fn every_exported_function_is_called_by(programs: &[&'static str]) {
     let mut called = BTreeSet::new();
-    for directory in ["tests/capi/programs", "ffi-examples/c"] {
-        // There may be no examples.
-        for entry in fs::read_dir(repository().join(directory)).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            if path.extension().is_some_and(|extension| extension == "c") {
-                called.extend(calls(&fs::read_to_string(path).unwrap()));
-            }
-        }
+    for name in programs {
+        let undefined = succeed(Command::new("nm").arg("-u").arg(program(name)));
+        called.extend(undefined.split_whitespace().map(str::to_owned));
     }
-    let uncalled: Vec<&str> = symbols.lines().filter(|symbol| !called.contains(*symbol)).collect();
+    let exported = listed_symbols();
+    let uncalled: Vec<&String> = exported.iter().filter(|symbol| !called.contains(*symbol)).collect();
     assert!(uncalled.is_empty(), "no C program calls {uncalled:?}");
-}
-
-/// The names that are followed by an argument list.
-fn calls(source: &str) -> impl Iterator<Item = String> {
-    let starts = source.match_indices("redlatch_");
-    starts.filter_map(|(start, _)| {
-        let rest = &source[start..];
-        let end = rest.find(|character: char| !character.is_ascii_alphanumeric() && character != '_')?;
-        rest[end..].starts_with('(').then(|| rest[..end].to_owned())
-    })
 }
 
 /// As the header lists them: whatever is added there has to be added to redlatch_status_str().

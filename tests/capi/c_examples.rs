@@ -18,7 +18,7 @@ use redlatch::Client;
 use crate::{
     sanitized,
     support::{SECOND, Server, wait_until},
-    toolchain::{compile, prefix, repository, succeed, trial, trial_unless, with_library, workshop},
+    toolchain::{blocks_in, compile, prefix, repository, succeed, trial, under_valgrind, workshop},
 };
 
 const EXAMPLES: [&str; 4] = ["lock", "semaphore", "on_lost", "cancel"];
@@ -51,29 +51,25 @@ pub fn trials() -> Vec<Trial> {
         ),
         sanitizer_trial("sanitizers_of_gcc_find_nothing_in_the_c_examples", "gcc"),
         sanitizer_trial("sanitizers_of_clang_find_nothing_in_the_c_examples", "clang"),
-        trial_unless(rust_too, sanitized::missing(), || {
+        sanitized::trial_with_rust_code(rust_too, &[], || {
             let directory = workshop("c_examples_and_rust_sanitized");
             run_all(&directory, |example, program| {
                 sanitized::compile(&["-std=c99"], &[&source(example)], program);
-                checked(program)
+                sanitized::checked(program)
             });
         }),
     ]
 }
 
 fn sanitizer_trial(name: &str, compiler: &'static str) -> Trial {
-    let test = move || {
+    sanitized::trial(name, compiler, &["pkg-config"], move || {
         let directory = workshop(&format!("c_examples_sanitized_by_{compiler}"));
         run_all(&directory, |example, program| {
             let flags = [&sanitized::CHECKS[..], &["-std=c99"]].concat();
             compile(compiler, &flags, &[&source(example)], program);
-            checked(program)
+            sanitized::checked(program)
         });
-    };
-    match sanitized::missing_runtime(compiler) {
-        None => trial(name, &["pkg-config"], test),
-        missing => trial_unless(name, missing, test),
-    }
+    })
 }
 
 /// Types the lines of the README, in a copy of the directory, and compares what comes out with what it shows.
@@ -89,7 +85,7 @@ fn the_c_examples_print_what_their_readme_says() {
         described.push(example);
         fs::copy(repository().join(source(example)), home.join(file)).unwrap();
 
-        let (build, run) = block(section, "sh").split_once('\n').expect("two lines");
+        let (build, run) = blocks_in(section, "sh")[0].split_once('\n').expect("two lines");
         assert_eq!(run.trim_end(), format!("./{example} memory://"));
         let setting = "export PKG_CONFIG_PATH=\"$HOME/.local/lib/pkgconfig\"";
         assert!(readme.contains(setting), "how pkg-config finds the library");
@@ -97,7 +93,7 @@ fn the_c_examples_print_what_their_readme_says() {
         shell.args(["-euc", &format!("{setting}\n{build}")]);
         succeed(shell.current_dir(&home).env("HOME", &home));
 
-        let shown = block(section, "text");
+        let shown = blocks_in(section, "text")[0];
         let run_on = |url: &str, arguments: &[&str]| {
             let mut program = Command::new(home.join(example));
             program.args(arguments).env("REDIS_URL", url);
@@ -132,17 +128,7 @@ fn has_no_warning(compiler: &str) {
 fn valgrind_finds_nothing_in_the_c_examples() {
     run_all(&workshop("c_examples_by_valgrind"), |example, program| {
         compile("gcc", &["-std=c99", "-g"], &[&source(example)], program);
-        let mut valgrind = with_library("valgrind");
-        valgrind.args([
-            "--quiet",
-            "--error-exitcode=9",
-            "--leak-check=full",
-            "--errors-for-leak-kinds=definite",
-            // Those that are possible are Rust's statics: it points into the middle of an allocation.
-            "--show-leak-kinds=definite",
-        ]);
-        valgrind.arg(program);
-        valgrind
+        under_valgrind(program)
     });
 }
 
@@ -154,15 +140,6 @@ fn run_all(directory: &Path, build: impl Fn(&str, &Path) -> Command) {
         say(example, build(example, &program).arg(server.url()), Some(&server));
         say(example, build(example, &program).arg("memory://"), None);
     }
-}
-
-/// Runs a program that was built with sanitizers, which are to look for leaks too.
-fn checked(program: &Path) -> Command {
-    let mut command = with_library(program);
-    command
-        .env("ASAN_OPTIONS", "detect_leaks=1")
-        .env("UBSAN_OPTIONS", "print_stacktrace=1");
-    command
 }
 
 fn source(example: &str) -> String {
@@ -250,12 +227,6 @@ impl Complaints {
     fn read(&self) -> String {
         fs::read_to_string(self.0.path()).expect("a temporary file")
     }
-}
-
-/// The first block of code of this language.
-fn block<'a>(section: &'a str, language: &str) -> &'a str {
-    let (_, rest) = section.split_once(&format!("```{language}\n")).expect(section);
-    rest.split_once("```").expect(section).0
 }
 
 /// Holds a program's output against what the README shows: numbers and tokens may differ, and "…" stands for anything.

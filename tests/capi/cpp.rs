@@ -1,17 +1,12 @@
 //! C++: the header redlatch.hpp, what it promises, and its examples as their README says how to build them.
 
-use std::{
-    fs,
-    os::unix::fs::symlink,
-    path::Path,
-    process::{Command, Stdio},
-};
+use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 use libtest_mimic::Trial;
 
 use crate::{
-    support,
-    toolchain::{compile, prefix, repository, run, succeed, trial, with_library, workshop},
+    sanitized, support,
+    toolchain::{blocks_in, compile, prefix, repository, run, succeed, trial, under_valgrind, with_library, workshop},
 };
 
 const PROGRAMS: &str = "tests/capi/programs";
@@ -37,8 +32,14 @@ pub fn trials() -> Vec<Trial> {
             the_examples_name_the_server_that_cannot_be_reached,
         ),
         trial(
+            "cpp::each_setting_is_acted_on",
+            &["c++", "pkg-config", "timeout"],
+            each_setting_is_acted_on,
+        ),
+        sanitized::trial(
             "cpp::nothing_is_wrong_under_the_sanitizers",
-            &["clang++", "pkg-config"],
+            "clang++",
+            &["pkg-config"],
             nothing_is_wrong_under_the_sanitizers,
         ),
         trial(
@@ -60,11 +61,6 @@ pub fn trials() -> Vec<Trial> {
             "cpp::the_header_leaves_no_macros_behind",
             &["c++", "pkg-config"],
             the_header_leaves_no_macros_behind,
-        ),
-        trial(
-            "cpp::the_exclusion_worker_does_as_it_is_told",
-            &["c++", "pkg-config"],
-            the_exclusion_worker_does_as_it_is_told,
         ),
     ];
     for compiler in ["g++", "clang++"] {
@@ -111,26 +107,24 @@ fn two_sources_with_the_header_are_linked(compiler: &str, standard: &str) {
 
 fn nothing_is_wrong_under_the_sanitizers() {
     let workshop = workshop("cpp-sanitizers");
-    let flags = [
-        "-std=c++17",
-        "-g",
-        "-O1",
-        "-fsanitize=address,undefined",
-        "-fno-sanitize-recover=all",
-        "-fno-omit-frame-pointer",
-    ];
-    on_memory_and_a_server(&flags, "clang++", &workshop, |program| with_library(program));
+    let flags = [&["-std=c++17", "-O1"], &sanitized::CHECKS[..]].concat();
+    on_memory_and_a_server(&flags, "clang++", &workshop, |program| sanitized::checked(program));
 }
 
 fn nothing_is_wrong_under_valgrind() {
     let workshop = workshop("cpp-valgrind");
     on_memory_and_a_server(&["-std=c++17", "-g"], "c++", &workshop, |program| {
-        let mut valgrind = with_library("valgrind");
-        valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
-        valgrind.args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"]);
-        valgrind.arg(program);
-        valgrind
+        under_valgrind(program)
     });
+}
+
+fn each_setting_is_acted_on() {
+    let program = workshop("cpp-settings").join("settings");
+    build("c++", &["-std=c++17"], &["settings"], &program);
+    let server = support::Server::start();
+    let mut bounded = with_library("timeout");
+    bounded.args(["--kill-after=5", "180"]).arg(program);
+    succeed(bounded.args([server.url(), server.pid().to_string()]));
 }
 
 fn work_succeeds_though_its_release_is_not_confirmed() {
@@ -183,7 +177,7 @@ fn worker_pool_has_printed(output: &str) {
 fn the_examples_work_as_built_by(way: usize) {
     let examples = repository().join("ffi-examples/cpp");
     let readme = fs::read_to_string(examples.join("README.md")).expect("the README of the examples");
-    let [raii, worker_pool] = blocks(&readme, "text")[..] else {
+    let [raii, worker_pool] = blocks_in(&readme, "text")[..] else {
         panic!("the README shows what both examples print");
     };
     raii_has_printed(raii);
@@ -203,7 +197,7 @@ fn the_examples_work_as_built_by(way: usize) {
     let server = support::shared();
     for url in [None, Some(server.url())] {
         let mut bash = Command::new("bash");
-        bash.args(["-euc", blocks(&readme, "sh")[way]])
+        bash.args(["-euc", blocks_in(&readme, "sh")[way]])
             .current_dir(&copy)
             .env("HOME", &home);
         bash.env_remove("PKG_CONFIG_PATH").env_remove("LD_LIBRARY_PATH");
@@ -217,14 +211,6 @@ fn the_examples_work_as_built_by(way: usize) {
         raii_has_printed(&printed[raii..pool]);
         worker_pool_has_printed(&printed[pool..]);
     }
-}
-
-/// The blocks of code in a README that are marked as of that language.
-fn blocks<'a>(readme: &'a str, language: &str) -> Vec<&'a str> {
-    let opening = format!("```{language}\n");
-    let blocks = readme.split(&opening).skip(1);
-    let ends = blocks.map(|block| block.split_once("```").expect("the end of a block").0);
-    ends.collect()
 }
 
 fn the_examples_name_the_server_that_cannot_be_reached() {
@@ -318,29 +304,6 @@ fn the_header_leaves_no_macros_behind() {
         }
     }
     assert_eq!(macros, ["REDLATCH_HPP"]);
-}
-
-fn the_exclusion_worker_does_as_it_is_told() {
-    let program = workshop("cpp-exclusion").join("exclusion_worker");
-    build("c++", &["-std=c++17"], &["exclusion_worker"], &program);
-    let server = support::shared();
-    let start = || {
-        let mut command = with_library(&program);
-        support::Worker::start(command.args([&server.url(), "cpp:exclusion"]).stderr(Stdio::inherit()))
-    };
-    let (mut one, mut other) = (start(), start());
-    let first: u64 = one.ask("try").parse().expect("a fencing token");
-    assert_eq!(other.ask("try"), "busy");
-    other.send("acquire");
-    assert_eq!(one.ask("release"), "ok");
-    let second: u64 = other.receive().parse().expect("a fencing token");
-    assert!(second > first);
-    server.run("DEL lock:cpp:exclusion");
-    assert_eq!(
-        other.ask("release"),
-        "lost the lease of `cpp:exclusion` because it is gone from the server"
-    );
-    assert!(other.ask("release").starts_with("not understood"));
 }
 
 /// Compiles programs of the tests, strictly.

@@ -20,7 +20,7 @@ use redlatch::Client;
 
 use crate::{
     support::{SECOND, Server, Worker, wait_until},
-    toolchain::{compile, repository, trial, trial_unless, with_library, workshop},
+    toolchain::{compile, in_ci, repository, trial, trial_unless, with_library, workshop},
 };
 
 /// How long anybody waits for a lock that is about to be free.
@@ -109,8 +109,7 @@ pub fn work(url: &str) -> ExitCode {
 pub fn trials() -> Vec<Trial> {
     let exclude = |name: &str, test: fn()| {
         // In CI, and once setup has put it in its place, a redis-py that does not start is a failure.
-        let in_ci = env::var_os("CI").is_some_and(|ci| !ci.is_empty());
-        if in_ci || redis_py_package().join("redis").exists() {
+        if in_ci() || redis_py_package().join("redis").exists() {
             trial(name, &["cc", "c++", "pkg-config", "python3"], test)
         } else {
             let missing = "redis-py is missing: run scripts/setup --all-servers";

@@ -6,7 +6,6 @@
 use std::{
     env::{self, VarError},
     path::PathBuf,
-    process::Command,
     sync::{Arc, OnceLock},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -16,7 +15,7 @@ use libtest_mimic::Trial;
 use crate::{
     sanitized,
     support::{self, Server},
-    toolchain::{compile, succeed, trial_unless, with_library, workshop},
+    toolchain::{compile, succeed, workshop},
 };
 
 const THREADS: &str = "4";
@@ -24,25 +23,18 @@ const THREADS: &str = "4";
 pub fn trials() -> Vec<Trial> {
     // The C side can have the checks without a nightly compiler, and then finds what is freed twice, and what it was
     // given that does not last.
-    let c_side = sanitized::missing_runtime("gcc");
-    let both_sides = sanitized::missing();
-    let in_memory = || "memory://".to_owned();
+    let c_side = |name: &str, test: fn()| sanitized::trial(name, "gcc", &["pkg-config", "timeout"], test);
+    let both_sides = |name: &str, test: fn()| sanitized::trial_with_rust_code(name, &["timeout"], test);
     vec![
-        trial_unless("random_calls_on_a_server", c_side.clone(), || {
-            make_calls(with_library(checked_in_c()), &server_with_abandoned_locks().url());
+        c_side("random_calls_on_a_server", || {
+            make_calls(checked_in_c(), &server_with_abandoned_locks().url());
         }),
-        trial_unless("random_calls_in_memory", c_side, move || {
-            make_calls(with_library(checked_in_c()), &in_memory());
+        c_side("random_calls_in_memory", || make_calls(checked_in_c(), "memory://")),
+        both_sides("random_calls_on_a_server_with_rust_code_checked", || {
+            make_calls(checked_in_both(), &server_with_abandoned_locks().url());
         }),
-        trial_unless(
-            "random_calls_on_a_server_with_rust_code_checked",
-            both_sides.clone(),
-            || {
-                make_calls(Command::new(checked_in_both()), &server_with_abandoned_locks().url());
-            },
-        ),
-        trial_unless("random_calls_in_memory_with_rust_code_checked", both_sides, move || {
-            make_calls(Command::new(checked_in_both()), &in_memory());
+        both_sides("random_calls_in_memory_with_rust_code_checked", || {
+            make_calls(checked_in_both(), "memory://");
         }),
     ]
 }
@@ -55,18 +47,15 @@ fn server_with_abandoned_locks() -> Arc<Server> {
     server
 }
 
-fn make_calls(program: Command, url: &str) {
+fn make_calls(program: PathBuf, url: &str) {
     let seconds = number_in("REDLATCH_FUZZ_SECONDS").unwrap_or(3);
     let seed = seed();
-    let mut command = Command::new("timeout");
+    let mut command = sanitized::checked("timeout");
     command
         .arg("--kill-after=5")
         .arg((seconds + 120).to_string())
-        .arg(program.get_program())
+        .arg(program)
         .args([url, &seed.to_string(), &seconds.to_string(), THREADS]);
-    for (name, value) in program.get_envs() {
-        command.env(name, value.expect("only set"));
-    }
     let done = succeed(&mut command);
     // So many at the least, or nothing was tested.
     let counts: Vec<u64> = done.split(' ').filter_map(|word| word.parse().ok()).collect();

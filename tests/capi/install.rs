@@ -12,12 +12,14 @@ use libtest_mimic::Trial;
 use crate::{
     header::listed_symbols,
     support,
-    toolchain::{compile, is_there, pkg_config, prefix, repository, run, succeed, trial, trial_unless, workshop},
+    toolchain::{
+        blocks_in, compile, is_there, pkg_config, prefix, repository, run, succeed, trial, trial_unless, workshop,
+    },
 };
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// What is compiled against the installed library: it holds a lock for a moment.
-const PROGRAM: &str = "tests/capi/installed.c";
+const PROGRAM: &str = "tests/capi/programs/installed.c";
 
 pub fn trials() -> Vec<Trial> {
     vec![
@@ -144,8 +146,9 @@ fn a_program_has_the_library_inside_however_it_is_named() {
 
 fn the_cmake_project_of_the_readme_builds_and_runs() {
     let readme = fs::read_to_string(repository().join("README.md")).expect("README.md");
-    let (_, project) = readme.split_once("```cmake\n").expect("README.md has a CMake project");
-    let (project, _) = project.split_once("```").expect("it ends");
+    let [project] = blocks_in(&readme, "cmake")[..] else {
+        panic!("README.md has one CMake project");
+    };
     let name_and_source = project
         .split_once("add_executable(")
         .and_then(|(_, rest)| rest.split_once(')'));

@@ -1,7 +1,7 @@
 //! The package for Python, as its users have it: against the installed library.
 
 use std::{
-    env, fs,
+    fs,
     io::{BufRead, BufReader, Read},
     os::unix::process::ExitStatusExt,
     path::PathBuf,
@@ -20,7 +20,7 @@ use redlatch::{Client, Lock};
 
 use crate::{
     support::{SECOND, Server, Worker, shared, wait_until},
-    toolchain::{self, repository, succeed, workshop},
+    toolchain::{self, blocks_in, in_ci, repository, succeed, workshop},
 };
 
 /// For what takes no time on a machine that is not busy.
@@ -36,6 +36,7 @@ pub fn trials() -> Vec<Trial> {
             suite("acquiring")
         }),
         trial("arguments_are_rounded_up_or_refused", || suite("arguments")),
+        trial("each_setting_is_acted_on", || suite("settings")),
         trial("losses_call_back_until_the_interpreter_ends", || suite("losses")),
         trial("semaphores_keep_their_limit", || suite("semaphores")),
         trial("operators_inspect_force_out_and_audit", || suite("operators")),
@@ -50,10 +51,6 @@ pub fn trials() -> Vec<Trial> {
         trial(
             "a_storm_of_signals_costs_no_place_in_the_queue",
             a_storm_of_signals_costs_no_place_in_the_queue,
-        ),
-        trial(
-            "the_exclusion_worker_does_as_it_says",
-            the_exclusion_worker_does_as_it_says,
         ),
         trial("examples_do_as_they_say", examples_do_as_they_say),
         trial("the_readme_runs_as_it_stands", the_readme_runs_as_it_stands),
@@ -86,8 +83,7 @@ fn tools() -> PathBuf {
 }
 
 fn missing_tools() -> Option<String> {
-    let in_ci = env::var_os("CI").is_some_and(|ci| !ci.is_empty());
-    let there = in_ci || tools().is_dir();
+    let there = in_ci() || tools().is_dir();
     (!there).then(|| "mypy and setuptools are missing: run scripts/setup --all-servers".to_owned())
 }
 
@@ -117,6 +113,7 @@ fn suite(name: &str) {
         python()
             .arg(script(&format!("{name}.py")))
             .env("REDLATCH_TEST_URL", server.url())
+            .env("REDLATCH_TEST_SERVER_PID", server.pid().to_string())
             .env("REDLATCH_TEST_LIBRARY", library),
     );
 }
@@ -218,21 +215,6 @@ fn a_storm_of_signals_costs_no_place_in_the_queue() {
     assert!(first < token(&mut last), "the first was served first");
 }
 
-fn the_exclusion_worker_does_as_it_says() {
-    let server = shared();
-    let arguments = [server.url(), "python:exclusion-worker".to_owned()];
-    let start = || Worker::start(python().arg(script("exclusion_worker.py")).args(&arguments));
-    let (mut one, mut other) = (start(), start());
-    let token = |answer: String| answer.parse::<u64>().expect("a fencing token");
-    let first = token(one.ask("try"));
-    assert_eq!(other.ask("try"), "busy");
-    other.send("acquire");
-    assert_eq!(one.ask("release"), "ok");
-    assert!(first < token(other.receive()));
-    assert_eq!(other.ask("release"), "ok");
-    assert_eq!(other.ask("release"), "InvalidState: the guard was released before");
-}
-
 fn examples_do_as_they_say() {
     let server = shared();
     let example = |name: &str| {
@@ -265,11 +247,7 @@ fn examples_do_as_they_say() {
 fn the_readme_runs_as_it_stands() {
     let server = shared();
     let readme = fs::read_to_string(package().join("README.md")).expect("a README");
-    let code = readme
-        .split("```python\n")
-        .nth(1)
-        .and_then(|rest| rest.split("```").next());
-    let code = code.expect("an example").replace("redis://127.0.0.1/", &server.url());
+    let code = blocks_in(&readme, "python")[0].replace("redis://127.0.0.1/", &server.url());
     let said = succeed(python().arg("-c").arg(code));
     assert!(said.trim().parse::<u64>().is_ok_and(|token| token > 0), "{said}");
 }

@@ -6,7 +6,7 @@ use libtest_mimic::Trial;
 
 use crate::{
     support,
-    toolchain::{prefix, repository, succeed, trial, workshop},
+    toolchain::{blocks, prefix, repository, succeed, trial, workshop},
 };
 
 pub fn trials() -> Vec<Trial> {
@@ -34,7 +34,7 @@ fn follow(section: &str, program: &str) {
     symlink(repository(), home.join("redlatch")).unwrap();
     let readme = fs::read_to_string(repository().join("README.md")).unwrap();
     let (mut source, mut commands) = (String::new(), String::new());
-    for (language, block) in blocks(&readme, section) {
+    for (language, block) in blocks(under(&readme, section)) {
         if block
             .lines()
             .next()
@@ -70,15 +70,9 @@ fn follow(section: &str, program: &str) {
     assert_eq!(server.get(&format!("lock:{program}")), None, "it was not released");
 }
 
-/// The blocks of code under a heading, each with its language.
-fn blocks<'a>(readme: &'a str, heading: &str) -> Vec<(&'a str, &'a str)> {
+/// What stands under a heading.
+fn under<'a>(readme: &'a str, heading: &str) -> &'a str {
     let start = readme.find(&format!("\n{heading}\n")).expect(heading) + 1 + heading.len();
     let end = readme[start..].find("\n##").map_or(readme.len(), |end| start + end);
-    let mut blocks = Vec::new();
-    for (number, part) in readme[start..end].split("```").enumerate() {
-        if number % 2 == 1 {
-            blocks.push(part.split_once('\n').expect("a block begins with its language"));
-        }
-    }
-    blocks
+    &readme[start..end]
 }

@@ -4,6 +4,7 @@
 
 use std::{
     env,
+    ffi::OsStr,
     path::{Path, PathBuf},
     process::Command,
     sync::OnceLock,
@@ -11,7 +12,7 @@ use std::{
 
 use libtest_mimic::Trial;
 
-use crate::toolchain::{is_there, repository, run, succeed, trial_unless, workshop};
+use crate::toolchain::{in_ci, is_there, missing, repository, run, succeed, trial_unless, with_library, workshop};
 
 /// What turns the checks on, in gcc and clang: the first finding ends the program with a failure.
 pub const CHECKS: [&str; 4] = [
@@ -25,33 +26,51 @@ pub const CHECKS: [&str; 4] = [
 const LINKED_WITH: [&str; 3] = ["-lpthread", "-ldl", "-lm"];
 
 pub fn trials() -> Vec<Trial> {
-    let name = "a_handle_used_after_its_free_is_found_in_rust_code";
-    vec![trial_unless(
-        name,
-        missing(),
+    vec![trial_with_rust_code(
+        "a_handle_used_after_its_free_is_found_in_rust_code",
+        &[],
         a_handle_used_after_its_free_is_found_in_rust_code,
     )]
 }
 
-/// Why programs cannot be linked with this library here. `None` if they can.
-pub fn missing() -> Option<String> {
-    match host() {
-        None => Some("a nightly Rust compiler is missing (rustup toolchain install nightly)".to_owned()),
-        Some(_) => missing_runtime("clang"),
-    }
+/// A trial of programs that this compiler builds with the checks, and that needs these programs besides.
+pub fn trial(name: &str, compiler: &str, needs: &[&str], test: impl FnOnce() + Send + 'static) -> Trial {
+    trial_unless(name, missing_runtime(compiler).or_else(|| missing(needs)), test)
 }
 
-/// Why this compiler cannot make programs with `-fsanitize=address,undefined`. `None` if it can.
-pub fn missing_runtime(compiler: &str) -> Option<String> {
+/// A trial of programs that are linked with this library.
+pub fn trial_with_rust_code(name: &str, needs: &[&str], test: impl FnOnce() + Send + 'static) -> Trial {
+    static MISSING: OnceLock<Option<String>> = OnceLock::new();
+    let missing_here = MISSING.get_or_init(|| match host() {
+        None => Some("a nightly Rust compiler is missing (rustup toolchain install nightly)".to_owned()),
+        Some(_) => missing_runtime("clang"),
+    });
+    trial_unless(name, missing_here.clone().or_else(|| missing(needs)), test)
+}
+
+/// Why this compiler cannot make programs with the checks. `None` if it can, or has to.
+fn missing_runtime(compiler: &str) -> Option<String> {
+    if in_ci() {
+        return None;
+    }
     if !is_there(compiler) {
         return Some(format!("{compiler} is missing"));
     }
     let program = workshop(&format!("sanitizer_of_{compiler}")).join("empty.c");
     std::fs::write(&program, "int main(void) { return 0; }\n").expect("a file in an own directory");
     let mut command = Command::new(compiler);
-    command.arg("-fsanitize=address,undefined").arg(&program).arg("-o");
+    command.args(CHECKS).arg(&program).arg("-o");
     let built = run(command.arg(program.with_extension("")));
     (!built.status.success()).then(|| format!("the sanitizers of {compiler} are missing"))
+}
+
+/// Starts a program that was built with the checks and finds the installed library.
+pub fn checked(program: impl AsRef<OsStr>) -> Command {
+    let mut command = with_library(program);
+    command
+        .env("ASAN_OPTIONS", "detect_leaks=1")
+        .env("UBSAN_OPTIONS", "print_stacktrace=1");
+    command
 }
 
 /// The static library, built once for this run: link it with [`compile`], or as that does. `None` without a nightly

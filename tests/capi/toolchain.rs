@@ -16,11 +16,20 @@ pub fn repository() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// Whether this is a run in CI, where what a trial needs has to be there.
+pub fn in_ci() -> bool {
+    env::var_os("CI").is_some_and(|ci| !ci.is_empty())
+}
+
 /// A trial that needs these programs on the PATH. In CI all of them have to be there.
 pub fn trial(name: &str, needs: &[&str], test: impl FnOnce() + Send + 'static) -> Trial {
-    let in_ci = env::var_os("CI").is_some_and(|ci| !ci.is_empty());
-    let missing = needs.iter().find(|program| !in_ci && !is_there(program));
-    trial_unless(name, missing.map(|program| format!("{program} is missing")), test)
+    trial_unless(name, missing(needs), test)
+}
+
+/// Which of these programs is not on the PATH, if that is a reason to leave a trial out.
+pub fn missing(needs: &[&str]) -> Option<String> {
+    let missing = needs.iter().find(|program| !in_ci() && !is_there(program));
+    missing.map(|program| format!("{program} is missing"))
 }
 
 /// A trial that is ignored, and says why, if there is a reason to.
@@ -91,6 +100,29 @@ pub fn with_library(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     command.env("LD_LIBRARY_PATH", prefix().join("lib"));
     command
+}
+
+/// Starts a program that finds the installed library under valgrind, which ends it with a failure if it finds anything.
+pub fn under_valgrind(program: impl AsRef<OsStr>) -> Command {
+    let mut valgrind = with_library("valgrind");
+    valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
+    // Leaks that are possible are Rust's statics: it points into the middle of an allocation.
+    valgrind.args(["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"]);
+    valgrind.arg(program);
+    valgrind
+}
+
+/// The blocks of code in a README or in a part of one, each with its language.
+pub fn blocks(readme: &str) -> Vec<(&str, &str)> {
+    let parts = readme.split("```").skip(1).step_by(2);
+    let blocks = parts.map(|part| part.split_once('\n').expect("a block begins with its language"));
+    blocks.collect()
+}
+
+/// Those of one language.
+pub fn blocks_in<'a>(readme: &'a str, language: &str) -> Vec<&'a str> {
+    let blocks = blocks(readme).into_iter().filter(|(of, _)| *of == language);
+    blocks.map(|(_, block)| block).collect()
 }
 
 /// Runs a command, which has to succeed; returns what it wrote to its standard output.

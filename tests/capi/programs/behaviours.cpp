@@ -260,6 +260,11 @@ void a_loss_is_thrown_with_its_reason(const Client &client) {
     }
     EXPECT(code_of<redlatch::Lost>([&] { guard.release(); }) == REDLATCH_LOST);
     EXPECT(guard.lost_reason() == LostReason::Expired);
+    // Found by the release itself.
+    Guard forced_out = client.lock("lost by its release").acquire();
+    EXPECT(client.lock("lost by its release").force_release() && !forced_out.lost_reason());
+    EXPECT(code_of<redlatch::Lost>([&] { forced_out.release(); }) == REDLATCH_LOST);
+    EXPECT(forced_out.lost_reason() == LostReason::Deleted);
 
     bool ran = false;
     const auto lock = client.lock("lost");
