@@ -250,7 +250,7 @@ fn guards_of_two_threads() {
                 let guard = ManuallyDrop::new(Arc::new(lock.acquire_with(wait).unwrap()));
                 let earlier = mem::take(&mut *watchers.lock());
                 join(earlier);
-                let watched = guard.clone();
+                let watched = Arc::clone(&guard);
                 watchers
                     .lock()
                     .push(thread::spawn(move || assert!(watched.wait_lost(LEASE))));
