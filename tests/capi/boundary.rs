@@ -30,7 +30,7 @@ pub fn trials() -> Vec<Trial> {
         &NEEDS,
         each_status_has_a_text_of_its_own,
     )];
-    let mut programs = vec!["statuses"];
+    let mut programs = vec!["settings", "statuses"];
     macro_rules! on_a_server_and_in_memory {
         ($($scenario:ident: $program:literal, $server:ident, $memory:ident;)*) => {
             $(
@@ -66,6 +66,10 @@ pub fn trials() -> Vec<Trial> {
             succeed(bounded(program).arg(Server::start().url()));
         }));
     }
+    trials.push(trial("each_setting_is_acted_on", &NEEDS, || {
+        let server = Server::start();
+        succeed(bounded(program("settings")).args([server.url(), server.pid().to_string()]));
+    }));
     trials.push(trial(
         "a_library_that_is_closed_while_a_lock_is_held_goes_on_renewing",
         &NEEDS,

@@ -31,6 +31,11 @@ pub fn trials() -> Vec<Trial> {
             &["c++", "pkg-config"],
             the_examples_name_the_server_that_cannot_be_reached,
         ),
+        trial(
+            "cpp::each_setting_is_acted_on",
+            &["c++", "pkg-config", "timeout"],
+            each_setting_is_acted_on,
+        ),
         sanitized::trial(
             "cpp::nothing_is_wrong_under_the_sanitizers",
             "clang++",
@@ -111,6 +116,15 @@ fn nothing_is_wrong_under_valgrind() {
     on_memory_and_a_server(&["-std=c++17", "-g"], "c++", &workshop, |program| {
         under_valgrind(program)
     });
+}
+
+fn each_setting_is_acted_on() {
+    let program = workshop("cpp-settings").join("settings");
+    build("c++", &["-std=c++17"], &["settings"], &program);
+    let server = support::Server::start();
+    let mut bounded = with_library("timeout");
+    bounded.args(["--kill-after=5", "180"]).arg(program);
+    succeed(bounded.args([server.url(), server.pid().to_string()]));
 }
 
 fn work_succeeds_though_its_release_is_not_confirmed() {

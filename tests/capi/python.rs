@@ -36,6 +36,7 @@ pub fn trials() -> Vec<Trial> {
             suite("acquiring")
         }),
         trial("arguments_are_rounded_up_or_refused", || suite("arguments")),
+        trial("each_setting_is_acted_on", || suite("settings")),
         trial("losses_call_back_until_the_interpreter_ends", || suite("losses")),
         trial("semaphores_keep_their_limit", || suite("semaphores")),
         trial("operators_inspect_force_out_and_audit", || suite("operators")),
@@ -112,6 +113,7 @@ fn suite(name: &str) {
         python()
             .arg(script(&format!("{name}.py")))
             .env("REDLATCH_TEST_URL", server.url())
+            .env("REDLATCH_TEST_SERVER_PID", server.pid().to_string())
             .env("REDLATCH_TEST_LIBRARY", library),
     );
 }
