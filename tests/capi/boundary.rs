@@ -30,7 +30,7 @@ pub fn trials() -> Vec<Trial> {
         &NEEDS,
         each_status_has_a_text_of_its_own,
     )];
-    let mut programs = vec!["settings", "statuses"];
+    let mut programs = vec!["settings", "sigpipe", "statuses"];
     macro_rules! on_a_server_and_in_memory {
         ($($scenario:ident: $program:literal, $server:ident, $memory:ident;)*) => {
             $(
@@ -69,6 +69,10 @@ pub fn trials() -> Vec<Trial> {
     trials.push(trial("each_setting_is_acted_on", &NEEDS, || {
         let server = Server::start();
         succeed(bounded(program("settings")).args([server.url(), server.pid().to_string()]));
+    }));
+    trials.push(trial("a_server_that_goes_away_raises_no_sigpipe", &NEEDS, || {
+        goes_on_without(Server::start(), Server::url);
+        goes_on_without(Server::start(), Server::unix_url);
     }));
     trials.push(trial(
         "a_library_that_is_closed_while_a_lock_is_held_goes_on_renewing",
@@ -167,6 +171,14 @@ fn fork_in_memory(name: &'static str) {
     assert!(told.starts_with("the children are gone"), "{told}");
     assert_eq!(parent.ask(""), "released");
     assert_eq!(parent.receive(), "ended: 0");
+}
+
+/// Kills the server while a program uses it.
+fn goes_on_without(server: Server, url: fn(&Server) -> String) {
+    let mut program = Worker::start(&mut telling_its_end(bounded(program("sigpipe")).arg(url(&server))));
+    assert_eq!(program.receive(), "at work");
+    server.kill();
+    assert_eq!(program.receive(), "ended: 0");
 }
 
 fn a_library_that_is_closed_while_a_lock_is_held_goes_on_renewing() {
