@@ -5,14 +5,15 @@
 #define SERVER_H
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Ends the program unless it is so. */
@@ -74,19 +75,29 @@ static inline unsigned silent_port(int *listening)
     return ntohs(address.sin_port);
 }
 
-/* How many sockets this process has. */
-static inline int open_sockets(void)
+/* Stops a process, and waits until it has stopped: connecting to a server still works then. */
+static inline void stop_process(pid_t process)
 {
-    int found = 0;
-    DIR *files = opendir("/proc/self/fd");
-    server_needs(files != NULL, "/proc/self/fd");
-    for (struct dirent *file = readdir(files); file != NULL; file = readdir(files)) {
-        char target[64];
-        ssize_t length = readlinkat(dirfd(files), file->d_name, target, sizeof target);
-        if (length > 7 && strncmp(target, "socket:", 7) == 0) found++;
+    char path[64], state = ' ';
+    const struct timespec pause = {0, 1000000};
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
+    server_needs(kill(process, SIGSTOP) == 0, "SIGSTOP");
+    for (int looks = 0; state != 'T'; looks++) {
+        FILE *file = fopen(path, "r");
+        server_needs(file != NULL && fscanf(file, "%*d (%*[^)]) %c", &state) == 1 && looks < 30000, path);
+        fclose(file);
+        if (state != 'T') nanosleep(&pause, NULL);
     }
-    closedir(files);
-    return found;
+}
+
+/* The next connection at a port of this process; -1 if none comes in this time. */
+static inline int next_connection(int listening, int wait_ms)
+{
+    struct pollfd comes = {listening, POLLIN, 0};
+    if (poll(&comes, 1, wait_ms) != 1) return -1;
+    int connection = accept(listening, NULL, NULL);
+    server_needs(connection >= 0, "accept");
+    return connection;
 }
 
 #endif

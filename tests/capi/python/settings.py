@@ -1,13 +1,14 @@
 """Each setting that Python passes on is set, and no other: see programs/settings.c, which says more."""
 
+import concurrent.futures
 import contextlib
 import os
 import signal
 import socket
-import threading
 import time
 import unittest
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import redlatch
 from scenario import PATIENCE, URL, Scenario, until
@@ -28,17 +29,16 @@ def server_answers(*words):
 def stopped_server():
     os.kill(SERVER, signal.SIGSTOP)
     try:
+        until(lambda: Path(f"/proc/{SERVER}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T", "it has stopped")
         yield
     finally:
         os.kill(SERVER, signal.SIGCONT)
 
 
-def open_sockets():
-    found = 0
-    for number in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(FileNotFoundError):
-            found += os.readlink(f"/proc/self/fd/{number}").startswith("socket:")
-    return found
+def silent_port():
+    """A socket at which connecting works, and where nothing is answered; and its port."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    return listening, listening.getsockname()[1]
 
 
 class Clients(Scenario):
@@ -54,47 +54,53 @@ class Clients(Scenario):
             self.fails_after(3.499, redlatch.Unconfirmed, lock.try_acquire)
 
     def test_the_connect_timeout_ends_an_opening_without_an_answer(self):
-        with socket.socket() as silent:
-            silent.bind(("127.0.0.1", 0))
-            silent.listen()
+        silent, port = silent_port()
+        with silent:
             # With a database, which is chosen when a connection is opened.
-            client = redlatch.Client(f"redis://127.0.0.1:{silent.getsockname()[1]}/1", connect_timeout=1.6)
+            client = redlatch.Client(f"redis://127.0.0.1:{port}/1", connect_timeout=1.6)
             self.fails_after(1.599, redlatch.ConnectionFailed, client.lock("x").try_acquire)
 
     def test_the_pool_size_is_how_many_connections_there_are(self):
-        client = redlatch.Client(URL, pool_size=3, connect_timeout=PATIENCE, command_timeout=PATIENCE)
-        begun = threading.Semaphore(0)
-
-        def request(name):
-            begun.release()
-            return client.lock(name).try_acquire()
-
-        before = open_sockets()
+        # Requests of so many threads, of which none is answered: with more room, each would have one of its own.
+        listening, port = silent_port()
+        lock = redlatch.Client(f"redis://127.0.0.1:{port}/", pool_size=3, command_timeout=PATIENCE).lock("x")
         with ThreadPoolExecutor(6) as pool:
-            with stopped_server():
-                requests = [pool.submit(request, self.a_name()) for _ in range(6)]
-                for _ in requests:
-                    self.assertTrue(begun.acquire(timeout=PATIENCE))
-                until(lambda: open_sockets() >= before + 3, "connections are opened")
-                # For more to be opened, if they are.
-                time.sleep(0.2)
-                self.assertEqual(open_sockets(), before + 3)
-            for granted in requests:
-                granted.result(PATIENCE).release()
+            requests = [pool.submit(lock.try_acquire) for _ in range(6)]
+            connections = []
+            # So that nobody waits any longer.
+            with contextlib.ExitStack() as hang_up:
+                hang_up.callback(lambda: [connection.close() for connection in connections])
+                hang_up.enter_context(listening)
+                listening.settimeout(PATIENCE / 2)
+                for _ in range(3):
+                    connections.append(listening.accept()[0])
+                listening.settimeout(0.3)
+                with self.assertRaises(socket.timeout):
+                    connections.append(listening.accept()[0])
+            for request in requests:
+                with self.assertRaises((redlatch.Unconfirmed, redlatch.ConnectionFailed)):
+                    request.result(PATIENCE)
 
     def test_the_poll_interval_is_when_waiters_look(self):
         lock = redlatch.Client(URL, poll_interval=600).lock(self.a_name())
-        # A release that wakes nobody, so that only a look finds it.
+        until(lambda: self.goes_unnoticed(lock), "a waiter does not look")
+
+    def goes_unnoticed(self, lock):
+        """Whether a release that wakes nobody goes unnoticed for twice the default interval.
+
+        A waiter looks again just after the server knows of it, which may be after the release.
+        """
         server_answers("SET", f"lock:{lock.name}", "anothers", "PX", "600000")
         stop = redlatch.CancelToken()
-        waiting = self.wait_in_thread(lock, cancel=stop)
+        waiting = self.wait_in_thread(lock, PATIENCE, cancel=stop)
         self.assertEqual(server_answers("DEL", f"lock:{lock.name}"), ":1")
-        # Twice as long as by default.
-        time.sleep(2)
-        self.assertFalse(waiting.done())
+        concurrent.futures.wait([waiting], timeout=2)
         stop.cancel()
-        with self.assertRaises(redlatch.Cancelled):
-            waiting.result(PATIENCE)
+        try:
+            waiting.result(PATIENCE).release()
+        except redlatch.Cancelled:
+            return True
+        return False
 
     def fails_after(self, least, error, call):
         started = time.monotonic()
@@ -115,7 +121,7 @@ class LocksAndSemaphores(Scenario):
         # Of the others the server knows one for each client.
         for acquirable in self.both(fair=True):
             with self.subTest(acquirable), acquirable.acquire() as guard:
-                waiting = [self.wait_in_thread(acquirable) for _ in range(2)]
+                waiting = [self.wait_in_thread(acquirable, PATIENCE) for _ in range(2)]
                 self.assertEqual(acquirable.inspect().waiters, 2)
                 guard.release()
                 for _ in waiting:
@@ -128,7 +134,7 @@ class LocksAndSemaphores(Scenario):
             make = other.lock if isinstance(acquirable, redlatch.Lock) else lambda name: other.semaphore(name, 1)
             with self.subTest(acquirable), acquirable, ThreadPoolExecutor(2) as pool:
                 waited_for, stop = make(acquirable.name), redlatch.CancelToken()
-                waiting = [pool.submit(waited_for.acquire, cancel=stop) for _ in range(2)]
+                waiting = [pool.submit(waited_for.acquire, PATIENCE, cancel=stop) for _ in range(2)]
                 until(lambda: acquirable.inspect().waiters > 0, "they wait")
                 self.assertEqual(acquirable.inspect().waiters, 1)
                 stop.cancel()
