@@ -23,6 +23,8 @@ def count(*_):
 url, name = sys.argv[1:]
 lock = redlatch.Client(url, poll_interval=20).lock(name, fair=True)
 signal.signal(signal.SIGUSR1, count)
+# As Python does itself, unless it was started with Ctrl-C ignored, as what a shell runs in the background is.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 print(f"waiting as {os.getpid()}", flush=True)
 with lock.acquire(timeout=60) as guard:
     print(f"granted {guard.fencing_token}", flush=True)
