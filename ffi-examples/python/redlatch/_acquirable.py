@@ -97,7 +97,11 @@ class Acquirable(OfThisProcess):
         guards = self._entered.guards
         if not guards:
             raise InvalidState("this thread has not entered it; use `with lock.acquire() as guard` to pass guards on")
-        guards.pop().__exit__(kind, error, traceback)
+        guard = guards[-1]
+        try:
+            guard.__exit__(kind, error, traceback)
+        finally:
+            guards[:] = [entered for entered in guards if entered is not guard]
 
     def __call__(self, function: Function) -> Function:
         """Makes a function hold it during each of its calls: a decorator."""

@@ -11,7 +11,9 @@ import os
 import weakref
 from typing import Protocol, Set
 
+from . import _library as native
 from . import _losses
+from ._handle import Handle
 
 
 class Closable(Protocol):
@@ -25,12 +27,44 @@ _PATIENCE_S = 2.0
 _open: Set[weakref.ref[Closable]] = set()
 
 
+class _AtExit:
+    """Ends the waits of threads that the interpreter does not wait for: what they were granted would stay taken."""
+
+    def __init__(self) -> None:
+        self.has_come = False
+        self._waits: Set[Handle] = set()
+
+    def link(self, cancel: Handle) -> None:
+        self._waits.add(cancel)
+        # Only now, so that the end sees it, or is seen.
+        if self.has_come:
+            native.cancel.cancel(cancel)
+
+    def unlink(self, cancel: Handle) -> None:
+        self._waits.discard(cancel)
+
+    def forget_after_fork(self) -> None:
+        self._waits = set()
+
+    def come(self) -> None:
+        self.has_come = True
+        for cancel in self._waits.copy():
+            native.cancel.cancel(cancel)
+
+
+at_exit = _AtExit()
+
+
 def close_at_exit(closable: Closable) -> None:
     """Has it closed when the interpreter is ended, unless it is gone by then."""
     _open.add(weakref.ref(closable, _open.discard))
+    # Only now, likewise.
+    if at_exit.has_come:
+        closable._close()
 
 
 def _close_all() -> None:
+    at_exit.come()
     for reference in _open.copy():
         closable = reference()
         if closable is not None:
@@ -41,6 +75,7 @@ def _close_all() -> None:
 def _forget_after_fork() -> None:
     global _open
     _open = set()
+    at_exit.forget_after_fork()
     _losses.forget_after_fork()
 
 

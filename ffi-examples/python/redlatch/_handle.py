@@ -17,8 +17,8 @@ class Handle:
     __slots__ = ("_as_parameter_", "_free", "__weakref__")
 
     def __init__(self, free: Callable[..., Any]) -> None:
-        self._as_parameter_ = c_void_p()
         self._free = free
+        self._as_parameter_ = c_void_p()
 
     @property
     def out(self) -> Any:
@@ -30,8 +30,10 @@ class Handle:
         return self._as_parameter_.value is not None
 
     def __del__(self) -> None:
-        if self._as_parameter_.value is not None:
-            self._free(self._as_parameter_)
+        # A signal handler may have raised before there was anything.
+        made = getattr(self, "_as_parameter_", None)
+        if made is not None and made.value is not None:
+            self._free(made)
 
 
 class OfThisProcess:

@@ -15,7 +15,8 @@ import time
 from typing import Callable, List, Optional
 
 from . import _library as native
-from ._errors import BUSY, SERVER, UNCONFIRMED, Forked, RedlatchError, check
+from ._errors import BUSY, SERVER, UNCONFIRMED, Forked, RedlatchError, ThreadFailed, check
+from ._exit import at_exit
 from ._handle import Handle
 from ._library import FOREVER
 from .cancel import CancelToken
@@ -38,7 +39,7 @@ def on_main_thread() -> bool:
 def until_granted(attempt: Attempt, wait_ms: int, token: Optional[CancelToken]) -> None:
     """Attempts it for that long, and raises what it failed by. On the main thread signals are acted on meanwhile."""
     if wait_ms == 0 or not on_main_thread():
-        error = attempt(wait_ms, None if token is None else token.handle)
+        error = _attempt_here(attempt, wait_ms, token)
         if error is not None:
             raise error
         return
@@ -57,10 +58,29 @@ def until_granted(attempt: Attempt, wait_ms: int, token: Optional[CancelToken]) 
         raise error
 
 
+def _attempt_here(attempt: Attempt, wait_ms: int, token: Optional[CancelToken]) -> Optional[RedlatchError]:
+    if wait_ms == 0:
+        return attempt(wait_ms, None if token is None else token.handle)
+    cancel = Handle(native.cancel.free)
+    check(native.cancel.new(cancel.out))
+    if token is not None:
+        token.link(cancel)
+    # A thread that the interpreter does not wait for must not be granted anything when that has ended.
+    at_exit.link(cancel)
+    try:
+        return attempt(wait_ms, cancel)
+    finally:
+        at_exit.unlink(cancel)
+        if token is not None:
+            token.unlink(cancel)
+
+
 def _attempt_elsewhere(attempt: Attempt, wait_ms: int, token: Optional[CancelToken]) -> Optional[RedlatchError]:
     cancel = Handle(native.cancel.free)
     check(native.cancel.new(cancel.out))
     process = os.getpid()
+    # For good, unlike the lock, which is taken by whoever sees it first: a handler may raise just then.
+    finished: List[bool] = []
     outcome: List[Optional[RedlatchError]] = []
     # A lock and no threading.Event: that has state in Python, which a signal handler that raises could leave half
     # changed.
@@ -71,23 +91,30 @@ def _attempt_elsewhere(attempt: Attempt, wait_ms: int, token: Optional[CancelTok
         try:
             outcome.append(attempt(wait_ms, cancel))
         finally:
+            finished.append(True)
             done.release()
 
     def ended() -> bool:
         # A handler may fork, and its child goes on here, without the thread.
         if os.getpid() != process:
             raise Forked("the process was forked during the wait: open a new client in this one")
-        return done.acquire(timeout=_SLICE_S)
+        if not finished:
+            done.acquire(timeout=_SLICE_S)
+        return bool(finished)
 
     started: List[int] = []
+    # Read before it is changed, so that a handler that raises during the change cannot lose it.
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     if token is not None:
         token.link(cancel)
     try:
-        # The thread inherits the mask: signals for the program stay with those threads that had them before.
-        mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
         try:
+            # The thread inherits the mask: signals for the program stay with those threads that had them before.
+            signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
             # By one call from Python's view, so that no handler can raise between the start and the note of it.
             started.extend(map(_thread.start_new_thread, (run,), ((),)))
+        except RuntimeError as error:
+            raise ThreadFailed(f"could not start a thread to wait in: {error}") from error
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         while not ended():

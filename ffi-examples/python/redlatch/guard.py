@@ -25,11 +25,15 @@ class Guard(OfThisProcess):
     command timeout; how that went is not told.
     """
 
+    # For a guard that a signal handler kept from being made.
+    _handle = _CLOSED
+
     def __init__(self, handle: Handle, name: Name) -> None:
-        self._handle = handle
         self._name = name
         self._fencing_token = int(native.guard.fencing_token(handle))
         self._token = str(native.guard.token(handle).decode())
+        # Last: one that is not whole does not warn, since nobody has it who could drop it.
+        self._handle = handle
         close_at_exit(self)
 
     @property
@@ -115,7 +119,12 @@ class Guard(OfThisProcess):
         A release that the server does not confirm is no error: it was held until now, and is completed in the
         background.
         """
-        status = native.guard.release(self._handle)
+        try:
+            status = native.guard.release(self._handle)
+        except BaseException:
+            # A signal handler raised, perhaps before.
+            native.guard.release(self._handle)
+            raise
         if status not in (OK, UNCONFIRMED, INVALID_STATE) and error is None:
             self._raise_from(status)
 

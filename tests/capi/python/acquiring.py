@@ -247,6 +247,58 @@ class Signals(Scenario):
         else:
             self.fail("not interrupted")
 
+    def test_a_handler_that_raises_just_when_the_wait_ends_is_heard(self):
+        lock = self.client.lock(self.a_name())
+        holder = lock.acquire()
+
+        def once_it_has_ended(frame, event, result):
+            if event == "return" and frame.f_code.co_name == "ended" and result:
+                sys.setprofile(None)
+                os.kill(os.getpid(), signal.SIGALRM)
+
+        release = threading.Timer(0.2, holder.release)
+        release.start()
+        self.addCleanup(release.join)
+        self.addCleanup(sys.setprofile, None)
+        sys.setprofile(once_it_has_ended)
+        with self.assertRaises(Interrupted):
+            lock.acquire(timeout=60)
+        sys.setprofile(None)
+        until(lambda: lock.inspect().is_free, "it is free")
+
+    def test_a_time_limit_beside_an_equal_timeout_ends_the_wait(self):
+        lock = self.client.lock(self.a_name())
+        with lock:
+            for round in range(100):
+                signal.setitimer(signal.ITIMER_REAL, 0.0100 + round * 0.00002)
+                with self.assertRaises((Interrupted, redlatch.LockTimeout)):
+                    lock.acquire(timeout=0.01)
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                except Interrupted:
+                    pass
+        until(lambda: lock.inspect().is_free, "it is free")
+
+    def test_a_handler_that_raises_while_signals_are_blocked_leaves_none_blocked(self):
+        lock = self.client.lock(self.a_name())
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+        real, blocked = signal.pthread_sigmask, []
+
+        def block(how, signals):
+            mask = real(how, signals)
+            if signals and not blocked:
+                blocked.append(True)
+                # As a handler does that runs before the former mask is handed back.
+                raise Interrupted
+            return mask
+
+        signal.pthread_sigmask = block
+        self.addCleanup(setattr, signal, "pthread_sigmask", real)
+        with lock:
+            with self.assertRaises(Interrupted):
+                lock.acquire(timeout=60)
+        self.assertEqual(real(signal.SIG_BLOCK, []), before)
+
     def test_a_handler_that_raises_at_any_instant_leaves_nothing_held(self):
         # In a destructor Python prints the exception and goes on, whoever's destructor it is.
         self.addCleanup(setattr, sys, "unraisablehook", sys.unraisablehook)

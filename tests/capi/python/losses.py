@@ -143,6 +143,28 @@ while lock.inspect().waiters == 0:
 """
         self.assertEqual(run_python(script, name).returncode, 0)
 
+    def test_a_daemon_thread_is_granted_nothing_when_the_interpreter_has_ended(self):
+        name = self.a_name()
+        script = """
+import sys, threading, time, redlatch
+client = redlatch.Client(sys.argv[1])
+lock = client.lock(sys.argv[2], fair=True)
+guard = lock.acquire()
+
+def take():
+    taken = lock.acquire()
+    time.sleep(600)
+
+threading.Thread(target=take, daemon=True).start()
+while lock.inspect().waiters == 0:
+    time.sleep(0.001)
+"""
+        for _ in range(3):
+            self.assertEqual(run_python(script, name).returncode, 0)
+            # Its lease, which nobody renews any more, would last for half a minute.
+            with self.client.lock(name).acquire(timeout=10):
+                pass
+
 
 if __name__ == "__main__":
     unittest.main()
