@@ -101,6 +101,7 @@ impl Cluster {
         self.agreed_owners().is_some()
             && self.servers().all(knows_all)
             && self.masters().iter().all(|master| master.replicas_in_sync() == 1)
+            && self.servers().filter(|server| server.is_in_sync()).count() == MASTERS
     }
 
     /// `redis-cluster://` with the first three nodes, which were the masters when it was started.

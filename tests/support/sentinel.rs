@@ -201,9 +201,14 @@ fn knows_all(sentinel: &Server) -> RedisResult<bool> {
             && replica.get("master-link-status").is_some_and(|status| status == "ok")
             && replica.get("master-port") == master.get("port")
     };
+    // What else may stand there is what the other said of a former master.
+    let answers = |other: &BTreeMap<String, String>| {
+        let flags = other.get("flags").map_or("", String::as_str);
+        !flags.split(',').any(|flag| ["s_down", "disconnected"].contains(&flag))
+    };
     Ok(is(&master, "master")
         && others.len() == EACH - 1
-        && others.iter().all(|other| is(other, "sentinel"))
+        && others.iter().all(answers)
         && replicas.len() == EACH - 1
         && replicas.iter().all(follows))
 }
