@@ -137,12 +137,12 @@
 #define REDLATCH_UNCONFIRMED -5
 
 /**
- * Too few servers of a Redlock could be had. Not returned by this version.
+ * Too few servers of a Redlock granted it, or could be asked. Nothing is held. Try later; a wait goes on trying.
  */
 #define REDLATCH_NO_QUORUM -6
 
 /**
- * Too few replicas confirmed the grant. Not returned by this version.
+ * Too few replicas confirmed the grant, or the renewal, in the time that was set for them. A grant was given back.
  */
 #define REDLATCH_NOT_REPLICATED -7
 

@@ -7,7 +7,11 @@ use crate::{
     client::Core,
     clock::{BootClock, Clock},
     keys::Keyspace,
-    store::{Store, memory::MemoryStore, redis::RedisStore},
+    store::{
+        Store,
+        memory::MemoryStore,
+        redis::{RedisStore, Settings},
+    },
 };
 
 /// Settings for a [`Client`].
@@ -16,9 +20,7 @@ use crate::{
 pub struct ClientBuilder {
     url: String,
     keyspace: Keyspace,
-    pool_size: u32,
-    connect_timeout: Duration,
-    command_timeout: Duration,
+    settings: Settings,
     poll_interval: Duration,
 }
 
@@ -27,9 +29,11 @@ impl Default for ClientBuilder {
         Self {
             url: "redis://127.0.0.1/".to_owned(),
             keyspace: Keyspace::default(),
-            pool_size: 10,
-            connect_timeout: Duration::from_secs(1),
-            command_timeout: Duration::from_secs(2),
+            settings: Settings {
+                pool_size: 10,
+                connect_timeout: Duration::from_secs(1),
+                command_timeout: Duration::from_secs(2),
+            },
             poll_interval: Duration::from_secs(1),
         }
     }
@@ -57,14 +61,14 @@ impl ClientBuilder {
     /// Sets how many requests may be under way at once, each on a connection of its own; the background work has one
     /// more. Connections are opened when needed. At least 1; defaults to 10.
     pub fn pool_size(mut self, pool_size: u32) -> Self {
-        self.pool_size = pool_size;
+        self.settings.pool_size = pool_size;
         self
     }
 
     /// Sets how long opening a connection may take, at most; it counts into the command timeout.
     /// From 1 ms to 1 hour; defaults to 1 s.
     pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
-        self.connect_timeout = connect_timeout;
+        self.settings.connect_timeout = connect_timeout;
         self
     }
 
@@ -74,7 +78,7 @@ impl ClientBuilder {
     /// It does not limit how long an acquire waits for the lock; it is by how much an acquire can be late when the
     /// server does not answer. A drop then takes one, a release two.
     pub fn command_timeout(mut self, command_timeout: Duration) -> Self {
-        self.command_timeout = command_timeout;
+        self.settings.command_timeout = command_timeout;
         self
     }
 
@@ -95,10 +99,13 @@ impl ClientBuilder {
     /// [`Error::InvalidArgument`] for a setting that cannot work, [`Error::Unsupported`] for a kind of server that this
     /// version does not speak to.
     pub fn build(self) -> Result<Client, Error> {
-        if self.pool_size == 0 {
+        if self.settings.pool_size == 0 {
             return Err(Error::invalid("a pool of no connections cannot work"));
         }
-        for (what, timeout) in [("connect", self.connect_timeout), ("command", self.command_timeout)] {
+        for (what, timeout) in [
+            ("connect", self.settings.connect_timeout),
+            ("command", self.settings.command_timeout),
+        ] {
             if !(SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&timeout) {
                 return Err(Error::invalid(format!(
                     "a {what} timeout of {timeout:?} cannot work: it must be from {SHORTEST_TIMEOUT:?} to {LONGEST_TIMEOUT:?}"
@@ -113,7 +120,13 @@ impl ClientBuilder {
         }
         let clock: Arc<dyn Clock> = Arc::new(BootClock);
         let store = self.open_store(&clock)?;
-        let core = Core::new(store, clock, self.keyspace, self.command_timeout, self.poll_interval);
+        let core = Core::new(
+            store,
+            clock,
+            self.keyspace,
+            self.settings.command_timeout,
+            self.poll_interval,
+        );
         Ok(Client::new(core))
     }
 
@@ -125,12 +138,7 @@ impl ClientBuilder {
         };
         match scheme {
             "memory" => Ok(Arc::new(MemoryStore::shared(&self.url, clock.clone()))),
-            "redis" | "valkey" | "unix" => Ok(Arc::new(RedisStore::new(
-                &self.url,
-                self.pool_size,
-                self.connect_timeout,
-                self.command_timeout,
-            )?)),
+            "redis" | "valkey" | "unix" => Ok(Arc::new(RedisStore::new(&self.url, &self.settings)?)),
             "rediss" | "valkeys" | "redis-sentinel" | "redis-cluster" | "redlock" => Err(Error::Unsupported(format!(
                 "this version cannot open `{scheme}://` URLs"
             ))),
@@ -149,9 +157,9 @@ impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Not the URL: it may hold a password.
         f.debug_struct("ClientBuilder")
-            .field("pool_size", &self.pool_size)
-            .field("connect_timeout", &self.connect_timeout)
-            .field("command_timeout", &self.command_timeout)
+            .field("pool_size", &self.settings.pool_size)
+            .field("connect_timeout", &self.settings.connect_timeout)
+            .field("command_timeout", &self.settings.command_timeout)
             .finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use crate::{
     fork::ProcessBound,
     lease::{Grant, Lease, Report, Terms, check_length, forget},
     mistakes::{Mistake, makes},
-    store::{Failure, Found, Resource, Sequel, Spent, Turn, because},
+    store::{Failure, Found, Resource, Sequel, Spent, Turn, Wishes, because},
     sync::atomic::{AtomicBool, Ordering},
     waiting::{Acquire, Acquisition, Heir, Pass},
 };
@@ -179,6 +179,11 @@ impl Guard {
                 "an extension by {lease:?} would outlast the longest hold of the lock"
             )));
         }
+        let wishes = Wishes {
+            lease,
+            ..Wishes::default()
+        };
+        held.core.store.admit(&held.lease.hold.resource, &wishes)?;
         held.extend(lease)
     }
 

@@ -24,7 +24,7 @@ use crate::{
     error::Source,
     lease::schedule::Id,
     mistakes::{Mistake, makes},
-    store::{Failure, Hold},
+    store::{Failure, Hold, Wishes},
     sync::{Condvar, Mutex},
     waiting::{Bell, Ring},
 };
@@ -137,6 +137,15 @@ impl Terms {
     /// Whether a grant may be followed by others without asking the server at all.
     pub(crate) fn hands_on(&self) -> bool {
         self.renewed && !self.fair && self.handoffs > 0
+    }
+
+    /// What not every store has.
+    pub(crate) fn wishes(&self) -> Wishes {
+        Wishes {
+            lease: self.first_length(),
+            fair: self.fair,
+            hand_overs: self.handoffs > 0,
+        }
     }
 
     /// The length to ask for in the first place.

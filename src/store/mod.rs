@@ -151,11 +151,48 @@ pub(crate) struct Place<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Channel(pub(crate) Arc<[u8]>);
 
+/// What a store does besides granting leases.
+#[derive(Clone, Copy)]
+pub(crate) struct Abilities {
+    /// Whether those who wait are knocked for; where not, they look again and again.
+    pub(crate) knocks: bool,
+    /// Whether a lease may be handed on within a client.
+    pub(crate) hand_overs: bool,
+}
+
+impl Default for Abilities {
+    fn default() -> Self {
+        Self {
+            knocks: true,
+            hand_overs: true,
+        }
+    }
+}
+
+/// What a user wants of a resource that not every store has.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wishes {
+    /// The longest lease that is asked for.
+    pub(crate) lease: Duration,
+    pub(crate) fair: bool,
+    pub(crate) hand_overs: bool,
+}
+
 /// A server that grants leases.
 ///
 /// Each call is one attempt, blocks for at most `timeout` (connecting included), and may be repeated with the same
 /// hold: every request but `turn` is idempotent.
 pub(crate) trait Store: Send + Sync {
+    /// What can be had here besides leases.
+    fn abilities(&self) -> Abilities {
+        Abilities::default()
+    }
+
+    /// Refuses what cannot be had here, before anything is sent.
+    fn admit(&self, _resource: &Resource, _wishes: &Wishes) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Grants the key to the token if it is free, left to it, or its already (never shortening its TTL).
     fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure>;
 
@@ -311,6 +348,11 @@ pub(crate) enum Failure {
     Refused(Source),
     /// The key (the resource's or its counter's) holds something else; nothing was changed.
     KeyConflict(Vec<u8>),
+    /// Too few of several servers granted it, or could be asked; what some had granted was taken back, or will have to be.
+    /// Whether one of them may still run it.
+    NoQuorum { source: Source, unanswered: bool },
+    /// It was done, but too few replicas confirmed it in time.
+    NotReplicated { wanted: u32, acknowledged: u32 },
     /// Others declare another limit for the semaphore; nothing was changed.
     LimitMismatch { key: Vec<u8>, declared: u32, stored: u32 },
 }
@@ -325,13 +367,22 @@ impl Failure {
             | Failure::KeyConflict(_)
             | Failure::LimitMismatch { .. } => false,
             // A server error is an unknown outcome too: a script may stop at any of its calls.
-            Failure::Cut(_) | Failure::Silent(_) | Failure::Unready(_) | Failure::Refused(_) => true,
+            Failure::Cut(_)
+            | Failure::Silent(_)
+            | Failure::Unready(_)
+            | Failure::Refused(_)
+            | Failure::NoQuorum { .. }
+            | Failure::NotReplicated { .. } => true,
         }
     }
 
     /// Whether the request may still run, although nobody waits for its answer any more.
     pub(crate) fn is_unanswered(&self) -> bool {
-        matches!(self, Failure::Cut(_) | Failure::Silent(_))
+        match self {
+            Failure::Cut(_) | Failure::Silent(_) => true,
+            Failure::NoQuorum { unanswered, .. } => *unanswered,
+            _ => false,
+        }
     }
 
     /// Whether repeating the request later may help.
@@ -341,8 +392,13 @@ impl Failure {
             | Failure::NotSent(_)
             | Failure::Cut(_)
             | Failure::Silent(_)
-            | Failure::Unready(_) => true,
-            Failure::Denied(_) | Failure::Refused(_) | Failure::KeyConflict(_) | Failure::LimitMismatch { .. } => false,
+            | Failure::Unready(_)
+            | Failure::NoQuorum { .. } => true,
+            Failure::Denied(_)
+            | Failure::Refused(_)
+            | Failure::KeyConflict(_)
+            | Failure::LimitMismatch { .. }
+            | Failure::NotReplicated { .. } => false,
         }
     }
 }
@@ -353,6 +409,8 @@ impl From<Failure> for Error {
             Failure::Unreachable(source) | Failure::NotSent(source) => Error::Connection(source),
             Failure::Cut(source) | Failure::Silent(source) => Error::Unconfirmed(source),
             Failure::Denied(source) | Failure::Unready(source) | Failure::Refused(source) => Error::Server(source),
+            Failure::NoQuorum { source, .. } => Error::NoQuorum(source),
+            Failure::NotReplicated { wanted, acknowledged } => Error::NotReplicated { wanted, acknowledged },
             Failure::KeyConflict(key) => Error::KeyConflict { key },
             Failure::LimitMismatch { key, declared, stored } => Error::LimitMismatch { key, declared, stored },
         }

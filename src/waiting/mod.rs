@@ -248,7 +248,7 @@ impl<'a> Waiting<'a> {
                     self.pauses = Pauses::default();
                     core.poll_interval
                 } else {
-                    if self.waits {
+                    if self.waits && core.store.abilities().knocks {
                         // Without a thread for it, the waiter looks again and again.
                         let _ = core.knocks.start();
                     }

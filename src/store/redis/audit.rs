@@ -1,16 +1,10 @@
 //! Looking through the server's keys for locks without a TTL.
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
-use super::{
-    connection::{Connection, Opener},
-    reply,
-};
+use super::{connection::Connection, reply};
 use crate::{
     DataType, Finding,
     store::{Auditor, Failure, because},
@@ -35,9 +29,9 @@ pub(super) struct RedisAuditor {
 }
 
 impl RedisAuditor {
-    pub(super) fn new(opener: Arc<Opener>, pattern: &[u8]) -> Self {
+    pub(super) fn new(connection: Connection, pattern: &[u8]) -> Self {
         Self {
-            connection: Connection::closed(opener),
+            connection,
             pattern: pattern.to_vec(),
             cursor: 0,
             through: false,

@@ -3,6 +3,7 @@
 mod audit;
 mod connection;
 mod listener;
+mod node;
 mod permission;
 mod pool;
 mod reply;
@@ -19,9 +20,10 @@ use redis::Value;
 
 use self::{
     audit::RedisAuditor,
-    connection::{Connection, Opener},
+    connection::Connection,
     listener::RedisListener,
-    pool::{Lent, Pool, Urgency},
+    node::Node,
+    pool::Urgency,
     script::{Call, Scripts},
 };
 use super::{
@@ -30,46 +32,37 @@ use super::{
 };
 use crate::{Error, Inspection};
 
+/// How servers are spoken to.
+#[derive(Clone)]
+pub(crate) struct Settings {
+    /// How many requests to one server may be under way at once.
+    pub(crate) pool_size: u32,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) command_timeout: Duration,
+}
+
 pub(crate) struct RedisStore {
-    pool: Pool,
-    opener: Arc<Opener>,
+    node: Node,
     scripts: Arc<Scripts>,
 }
 
 impl RedisStore {
-    pub(crate) fn new(
-        url: &str,
-        pool_size: u32,
-        connect_timeout: Duration,
-        command_timeout: Duration,
-    ) -> Result<Self, Error> {
-        let opener = Arc::new(Opener::new(&url::parse(url)?, connect_timeout));
+    pub(crate) fn new(url: &str, settings: &Settings) -> Result<Self, Error> {
         Ok(Self {
-            pool: Pool::new(opener.clone(), pool_size),
-            opener,
-            scripts: Arc::new(Scripts::new(command_timeout)),
+            node: Node::new(&url::parse(url)?, settings),
+            scripts: Arc::new(Scripts::new(settings.command_timeout)),
         })
     }
 
-    /// Runs one script on a pooled connection; all of it, from check-out to reply, within `timeout`.
     fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {
-        let (mut connection, deadline) = self.connection(urgency, timeout)?;
-        script::run(&mut connection, &[call], deadline)?.remove(0)
-    }
-
-    /// A connection, and by when `timeout` is over. At most half of it goes into waiting for a free one: with next to
-    /// nothing left, a request would only look like one to a server that is silent or away.
-    fn connection(&self, urgency: Urgency, timeout: Duration) -> Result<(Lent<'_>, Instant), Failure> {
-        let now = Instant::now();
-        let connection = self.pool.check_out(urgency, now + timeout / 2)?;
-        Ok((connection, now + timeout))
+        self.node.call(call, urgency, timeout)
     }
 }
 
 impl Store for RedisStore {
     fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure> {
         let acquiring = [self.scripts.acquiring(ask)];
-        let (mut connection, deadline) = self.connection(Urgency::CanWait, timeout)?;
+        let (mut connection, deadline) = self.node.connection(Urgency::CanWait, timeout)?;
         connection.open(deadline)?;
         let _armed = match (ask.interrupt, connection.hanger_up()) {
             (Some(interrupt), Some(hang_up)) => {
@@ -109,16 +102,16 @@ impl Store for RedisStore {
     }
 
     fn listener(&self, channel: &Channel) -> Box<dyn Listener> {
-        Box::new(RedisListener::new(self.opener.clone(), channel))
+        Box::new(RedisListener::new(self.node.opener().clone(), channel))
     }
 
     fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor> {
-        Box::new(RedisAuditor::new(self.opener.clone(), pattern))
+        Box::new(RedisAuditor::new(self.node.line(), pattern))
     }
 
     fn upkeep(&self) -> Box<dyn Upkeep> {
         Box::new(Line {
-            connection: Connection::closed(self.opener.clone()),
+            connection: self.node.line(),
             scripts: self.scripts.clone(),
         })
     }

@@ -4,6 +4,28 @@ use redis::{ConnectionInfo, IntoConnectionInfo};
 
 use crate::Error;
 
+/// The servers that `scheme://[user:password@]host[:port],host[:port],…[/rest]` names, each as the URL of one server at
+/// `default_port` unless it says otherwise; the log-in and the rest are the same for all.
+pub(super) fn one_by_one(text: &str, default_port: u16) -> Result<Vec<String>, Error> {
+    let (_, rest) = text.split_once("://").unwrap_or_default();
+    let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    let urls = hosts.split(',').map(|host| {
+        // A colon within brackets is part of an address.
+        let has_port = host.rfind(':') > host.rfind(']');
+        let port = if has_port {
+            String::new()
+        } else {
+            format!(":{default_port}")
+        };
+        (!host.is_empty()).then(|| format!("redis://{login}{host}{port}{rest}"))
+    });
+    let urls: Option<Vec<String>> = urls.collect();
+    urls.ok_or_else(|| {
+        Error::invalid("the URL cannot be used: it names no host, or has a comma too many between its hosts")
+    })
+}
+
 /// Reads a URL. No message repeats what may be a password, or a piece of one.
 pub(super) fn parse(text: &str) -> Result<ConnectionInfo, Error> {
     let unusable = |why: &str| Error::invalid(format!("the URL cannot be used: {why}"));
@@ -48,4 +70,29 @@ pub(super) fn parse(text: &str) -> Result<ConnectionInfo, Error> {
         return Err(unusable("the database number is negative"));
     }
     Ok(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn several_hosts_share_the_login_and_the_database() {
+        let urls = one_by_one("redlock://user:p,w@a,b:7000,[::1],[::1]:7001/2", 6379).unwrap();
+        let hosts = ["a:6379", "b:7000", "[::1]:6379", "[::1]:7001"];
+        assert_eq!(urls, hosts.map(|host| format!("redis://user:p,w@{host}/2")));
+        for url in urls {
+            parse(&url).unwrap();
+        }
+    }
+
+    #[test]
+    fn no_host_is_left_out() {
+        for text in ["redlock://", "redlock://a,,b", "redlock://a,", "redlock://user@/1"] {
+            assert!(
+                matches!(one_by_one(text, 6379), Err(Error::InvalidArgument(_))),
+                "{text}"
+            );
+        }
+    }
 }
