@@ -80,6 +80,10 @@ impl RedisListener {
                 self.doubtful = false;
                 Ok(knock(&message))
             }
+            // The server may be well, and no longer the one that knocks.
+            Err(error) if error.is_timeout() && !self.opener.is_current(wire) => {
+                Err(Failure::Cut(because("the connection is of no use any more")))
+            }
             Err(error) if error.is_timeout() && !self.doubtful => {
                 self.doubtful = true;
                 let ping = redis::cmd("PING");

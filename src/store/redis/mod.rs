@@ -8,6 +8,7 @@ mod permission;
 mod pool;
 mod reply;
 mod script;
+mod sentinel;
 mod socket;
 mod url;
 
@@ -16,15 +17,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::Value;
+use redis::{RedisConnectionInfo, Value};
 
 use self::{
     audit::RedisAuditor,
-    connection::Connection,
+    connection::{Address, Connection, Opener},
     listener::RedisListener,
     node::Node,
     pool::Urgency,
     script::{Call, Scripts},
+    sentinel::Sentinels,
 };
 use super::{
     Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel, Spent, Store, Turn,
@@ -39,6 +41,8 @@ pub(crate) struct Settings {
     pub(crate) pool_size: u32,
     pub(crate) connect_timeout: Duration,
     pub(crate) command_timeout: Duration,
+    /// What the sentinels are told, where there are any: user name, or nothing, and password.
+    pub(crate) sentinel_login: Option<(String, String)>,
 }
 
 pub(crate) struct RedisStore {
@@ -48,10 +52,32 @@ pub(crate) struct RedisStore {
 
 impl RedisStore {
     pub(crate) fn new(url: &str, settings: &Settings) -> Result<Self, Error> {
-        Ok(Self {
-            node: Node::new(&url::parse(url)?, settings),
+        let info = url::parse(url)?;
+        Ok(Self::on(Opener::new(&info, settings.connect_timeout), settings))
+    }
+
+    /// On whichever server is the master now, by those whom a `redis-sentinel://` URL names.
+    pub(crate) fn by_sentinels(url: &str, settings: &Settings) -> Result<Self, Error> {
+        let url::Watched {
+            master,
+            sentinels,
+            login,
+        } = url::parse_sentinels(url)?;
+        let sentinel_login = match &settings.sentinel_login {
+            None => RedisConnectionInfo::default(),
+            Some((user, password)) if user.is_empty() => RedisConnectionInfo::default().set_password(password),
+            Some((user, password)) => RedisConnectionInfo::default().set_username(user).set_password(password),
+        };
+        let sentinels = Sentinels::new(&master, &sentinels, &sentinel_login, settings.connect_timeout);
+        let opener = Opener::at(Address::Master(sentinels), login, settings.connect_timeout);
+        Ok(Self::on(opener, settings))
+    }
+
+    fn on(opener: Opener, settings: &Settings) -> Self {
+        Self {
+            node: Node::new(opener, settings.pool_size),
             scripts: Arc::new(Scripts::new(settings.command_timeout)),
-        })
+        }
     }
 
     fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {

@@ -5,10 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::{ConnectionInfo, Value};
+use redis::Value;
 
 use super::{
-    Settings,
     connection::{Connection, Opener},
     pool::{Lent, Pool, Urgency},
     script::{self, Call},
@@ -21,10 +20,10 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(info: &ConnectionInfo, settings: &Settings) -> Self {
-        let opener = Arc::new(Opener::new(info, settings.connect_timeout));
+    pub(super) fn new(opener: Opener, pool_size: u32) -> Self {
+        let opener = Arc::new(opener);
         Self {
-            pool: Pool::new(opener.clone(), settings.pool_size),
+            pool: Pool::new(opener.clone(), pool_size),
             opener,
         }
     }
