@@ -6,6 +6,7 @@ mod listener;
 mod node;
 mod permission;
 mod pool;
+mod replicas;
 mod reply;
 mod script;
 mod sentinel;
@@ -29,8 +30,8 @@ use self::{
     sentinel::Sentinels,
 };
 use super::{
-    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel, Spent, Store, Turn,
-    Upkeep, because,
+    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel, Spent, Store,
+    Turn, Upkeep, because,
 };
 use crate::{Error, Inspection};
 
@@ -98,11 +99,33 @@ impl Store for RedisStore {
             _ => None,
         };
         let reply = script::run_if_open(&mut connection, &acquiring, deadline)?.remove(0)?;
-        reply::acquired(reply, &ask.hold.resource)
+        let acquired = reply::acquired(reply, &ask.hold.resource)?;
+        if let (Acquired::Granted { .. }, Some(replicas)) = (&acquired, ask.replicas)
+            && let Err(failure) = replicas::confirm(&mut connection, replicas, deadline)
+        {
+            // An attempt that may be repeated keeps what it has. Should this fail, it is done in the background.
+            if !failure.passes() {
+                let _ = script::run_if_open(&mut connection, &[self.scripts.evicting(ask.hold)], deadline);
+            }
+            return Err(failure);
+        }
+        Ok(acquired)
     }
 
-    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
-        reply::found(self.call(self.scripts.renewing(hold, lease), Urgency::First, timeout)?)
+    fn renew(
+        &self,
+        hold: &Hold,
+        lease: Duration,
+        replicas: Option<Replicas>,
+        timeout: Duration,
+    ) -> Result<Found, Failure> {
+        let (mut connection, deadline) = self.node.connection(Urgency::First, timeout)?;
+        let renewing = self.scripts.renewing(hold, lease);
+        let found = reply::found(script::run(&mut connection, &[renewing], deadline)?.remove(0)?)?;
+        if let (Found::Ours, Some(replicas)) = (found, replicas) {
+            replicas::confirm(&mut connection, replicas, deadline)?;
+        }
+        Ok(found)
     }
 
     fn release(&self, spent: &Spent, repeated: bool, timeout: Duration) -> Result<Found, Failure> {
@@ -154,13 +177,18 @@ impl Upkeep for Line {
         let calls: Vec<Call> = chores
             .iter()
             .map(|chore| match chore {
-                Chore::Renew(hold, lease) => self.scripts.renewing(hold, *lease),
+                Chore::Renew(hold, lease, _) => self.scripts.renewing(hold, *lease),
                 Chore::Evict(hold) => self.scripts.evicting(hold),
                 Chore::Withdraw(hold) => self.scripts.withdrawing(hold),
             })
             .collect();
-        match script::run(&mut self.connection, &calls, Instant::now() + timeout) {
-            Ok(replies) => replies.into_iter().map(|reply| reply::found(reply?)).collect(),
+        let deadline = Instant::now() + timeout;
+        match script::run(&mut self.connection, &calls, deadline) {
+            Ok(replies) => {
+                let mut answers: Vec<_> = replies.into_iter().map(|reply| reply::found(reply?)).collect();
+                replicas::confirm_renewals(&mut self.connection, chores, &mut answers, deadline);
+                answers
+            }
             Err(failure) => vec![Err(failure); chores.len()],
         }
     }

@@ -1,0 +1,73 @@
+//! Having replicas confirm that they have what was written: `WAIT`, on the connection that wrote.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{connection::Connection, reply};
+use crate::{
+    error::Source,
+    store::{Chore, Failure, Found, Replicas, millis_rounded_up},
+};
+
+/// A grant or renewal that was made, but of which it is not known how many replicas have it.
+#[derive(Debug, thiserror::Error)]
+#[error("the server did not tell how many replicas have it")]
+struct NotTold(#[source] Source);
+
+/// Waits until the replicas have all that was written on `connection` so far: a failure if too few do in time.
+pub(super) fn confirm(connection: &mut Connection, replicas: Replicas, deadline: Instant) -> Result<(), Failure> {
+    let mut wait = redis::cmd("WAIT");
+    wait.arg(replicas.count)
+        .arg(millis_rounded_up(patience(replicas, deadline)));
+    let answer = connection.exchange([&wait], deadline)?.remove(0);
+    let acknowledged: u32 = reply::parsed(answer).map_err(|failure| match failure {
+        // What came before has run.
+        Failure::Denied(source) | Failure::Refused(source) => Failure::Refused(Arc::new(NotTold(source))),
+        other => other,
+    })?;
+    if acknowledged >= replicas.count {
+        return Ok(());
+    }
+    Err(Failure::NotReplicated {
+        wanted: replicas.count,
+        acknowledged,
+    })
+}
+
+/// Turns the answers to renewals that too few replicas confirm into failures. One wait is enough for all that want the
+/// same.
+pub(super) fn confirm_renewals(
+    connection: &mut Connection,
+    chores: &[Chore],
+    answers: &mut [Result<Found, Failure>],
+    deadline: Instant,
+) {
+    let mut asked: Vec<(Replicas, Result<(), Failure>)> = Vec::new();
+    for (chore, answer) in chores.iter().zip(answers) {
+        let (Chore::Renew(_, _, Some(replicas)), Ok(Found::Ours)) = (chore, &answer) else {
+            continue;
+        };
+        let known = asked.iter().find(|(asked, _)| asked == replicas);
+        let confirmed = match known {
+            Some((_, confirmed)) => confirmed.clone(),
+            None => {
+                let confirmed = confirm(connection, *replicas, deadline);
+                asked.push((*replicas, confirmed.clone()));
+                confirmed
+            }
+        };
+        if let Err(failure) = confirmed {
+            *answer = Err(failure);
+        }
+    }
+}
+
+/// How long the server is to wait. It must not wait for ever, which 0 would mean, nor for as long as its answer is waited
+/// for.
+fn patience(replicas: Replicas, deadline: Instant) -> Duration {
+    let left = deadline.saturating_duration_since(Instant::now());
+    let most = left.saturating_sub((left / 4).min(Duration::from_secs(1)));
+    replicas.timeout.min(most).max(Duration::from_millis(1))
+}
