@@ -21,12 +21,16 @@ pub(super) fn confirm(connection: &mut Connection, replicas: Replicas, deadline:
     let mut wait = redis::cmd("WAIT");
     wait.arg(replicas.count)
         .arg(millis_rounded_up(patience(replicas, deadline)));
-    let answer = connection.exchange([&wait], deadline)?.remove(0);
-    let acknowledged: u32 = reply::parsed(answer).map_err(|failure| match failure {
-        // What came before has run.
-        Failure::Denied(source) | Failure::Refused(source) => Failure::Refused(Arc::new(NotTold(source))),
-        other => other,
-    })?;
+    let answer = connection.exchange([&wait], deadline);
+    let acknowledged: u32 = answer
+        .and_then(|mut answers| reply::parsed(answers.remove(0)))
+        .map_err(|failure| match failure {
+            // What came before has run.
+            Failure::Denied(source) | Failure::Refused(source) => Failure::Refused(Arc::new(NotTold(source))),
+            Failure::Cut(source) => Failure::Cut(Arc::new(NotTold(source))),
+            Failure::Silent(source) => Failure::Silent(Arc::new(NotTold(source))),
+            other => other,
+        })?;
     if acknowledged >= replicas.count {
         return Ok(());
     }
@@ -64,10 +68,12 @@ pub(super) fn confirm_renewals(
     }
 }
 
-/// How long the server is to wait. It must not wait for ever, which 0 would mean, nor for as long as its answer is waited
-/// for.
+/// How much sooner than its answer is needed the server is to give up: it looks at the time ten times a second only.
+const MARGIN: Duration = Duration::from_millis(150);
+
+/// How long the server is to wait. Not 0 ms: that means for ever.
 fn patience(replicas: Replicas, deadline: Instant) -> Duration {
     let left = deadline.saturating_duration_since(Instant::now());
-    let most = left.saturating_sub((left / 4).min(Duration::from_secs(1)));
+    let most = left.saturating_sub(MARGIN);
     replicas.timeout.min(most).max(Duration::from_millis(1))
 }
