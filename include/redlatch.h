@@ -560,8 +560,8 @@ int32_t redlatch_lock_set_handoffs(redlatch_lock *lock, uint32_t handoffs);
  *
  * It makes it unlikely that a failover loses the lock, and not impossible: fencing tokens are what helps then. A grant
  * that too few confirm is given back, and the acquire ends with REDLATCH_NOT_REPLICATED, whatever it would still have
- * waited; a renewal is made again until the lease ends. One round trip more, which counts into the lease; the time that
- * replicas take comes on top of the command timeout. A lock with this set is not handed on.
+ * waited; a renewal is made again until the lease ends. One round trip more, which counts into the lease; the time
+ * that replicas take comes on top of the command timeout. A lock with this set is not handed on.
  * Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_UNSUPPORTED where there are no replicas that could confirm it
  * ("memory://", Redlock), REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
  */
@@ -749,16 +749,14 @@ int32_t redlatch_semaphore_set_handoffs(redlatch_semaphore *semaphore, uint32_t 
  * Sets how many replicas of the server have to confirm each grant, renewal and extension, and for how long that is
  * waited for: at least 1 replica, and `timeout_ms` milliseconds, from 1 to 3600000 (1 hour). Defaults to none.
  *
- * It makes it unlikely that a failover loses the permits, and not impossible: fencing tokens are what helps then. A grant
- * that too few confirm is given back, and the acquire ends with REDLATCH_NOT_REPLICATED, whatever it would still have
- * waited; a renewal is made again until the lease ends. One round trip more, which counts into the lease; the time that
- * replicas take comes on top of the command timeout. A permit with this set is not handed on.
+ * It makes it unlikely that a failover loses the permits, and not impossible: fencing tokens are what helps then. A
+ * grant that too few confirm is given back, and the acquire ends with REDLATCH_NOT_REPLICATED, whatever it would still
+ * have waited; a renewal is made again until the lease ends. One round trip more, which counts into the lease; the
+ * time that replicas take comes on top of the command timeout. A permit with this set is not handed on.
  * Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_UNSUPPORTED where there are no replicas that could confirm it
  * ("memory://", Redlock), REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_semaphore_set_replicas(redlatch_semaphore *semaphore,
-                                        uint32_t count,
-                                        uint64_t timeout_ms);
+int32_t redlatch_semaphore_set_replicas(redlatch_semaphore *semaphore, uint32_t count, uint64_t timeout_ms);
 
 /**
  * Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the permit,

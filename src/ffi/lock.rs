@@ -155,8 +155,8 @@ pub unsafe extern "C" fn redlatch_lock_set_handoffs(lock: *mut redlatch_lock, ha
 ///
 /// It makes it unlikely that a failover loses the lock, and not impossible: fencing tokens are what helps then. A grant
 /// that too few confirm is given back, and the acquire ends with REDLATCH_NOT_REPLICATED, whatever it would still have
-/// waited; a renewal is made again until the lease ends. One round trip more, which counts into the lease; the time that
-/// replicas take comes on top of the command timeout. A lock with this set is not handed on.
+/// waited; a renewal is made again until the lease ends. One round trip more, which counts into the lease; the time
+/// that replicas take comes on top of the command timeout. A lock with this set is not handed on.
 /// Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_UNSUPPORTED where there are no replicas that could confirm it
 /// ("memory://", Redlock), REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
@@ -164,8 +164,7 @@ pub unsafe extern "C" fn redlatch_lock_set_replicas(lock: *mut redlatch_lock, co
     report(|| {
         // SAFETY: see the module.
         let lock = unsafe { borrow(lock, "lock") }?;
-        lock
-            .handle
+        lock.handle
             .set(|lock| lock.replicas(count, Duration::from_millis(timeout_ms)))
     })
 }
