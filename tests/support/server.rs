@@ -16,6 +16,9 @@ use super::time::wait_until;
 /// How long a server may take to start, stop or answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a replica may take until it follows its master.
+const REPLICATION_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Runs the server ($2 and on) with its log in the directory $1, and tells its pid.
 ///
 /// The server is killed when a line comes in, and also when the input ends, since that is what a
@@ -117,6 +120,20 @@ impl Server {
             }
         }
         panic!("the server found no free TCP port in 20 attempts");
+    }
+
+    /// Starts a replica of this server, and waits until it follows.
+    pub fn start_replica(&self) -> Self {
+        let port = self.port().to_string();
+        let replica = Self::start_with(&["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"]);
+        wait_until("the replica to follow", REPLICATION_PATIENCE, || {
+            let info: String = redis::cmd("INFO")
+                .arg("replication")
+                .query(&mut replica.connection())
+                .expect("what a replica tells of its master");
+            info.contains("master_link_status:up")
+        });
+        replica
     }
 
     /// `redis://127.0.0.1:<port>/`, with the password if there is one.
