@@ -10,7 +10,7 @@ use crate::{
     store::{
         Store,
         memory::MemoryStore,
-        redis::{RedisStore, Settings},
+        redis::{RedisStore, Settings, TlsSettings},
     },
 };
 
@@ -21,6 +21,7 @@ pub struct ClientBuilder {
     url: String,
     keyspace: Keyspace,
     settings: Settings,
+    tls: TlsSettings,
     poll_interval: Duration,
 }
 
@@ -34,7 +35,9 @@ impl Default for ClientBuilder {
                 connect_timeout: Duration::from_secs(1),
                 command_timeout: Duration::from_secs(2),
                 sentinel_login: None,
+                tls: None,
             },
+            tls: TlsSettings::default(),
             poll_interval: Duration::from_secs(1),
         }
     }
@@ -100,12 +103,39 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets whether there is TLS on the connections although the URL does not say so, as `rediss://` does: for
+    /// `redis-sentinel://` (the sentinels and the master both) and other URLs of several servers. Not for `unix://` and
+    /// `memory://`. Defaults to `false`.
+    ///
+    /// TLS 1.2 and 1.3 are spoken, and a server has to prove that it is the host in the URL, be that a name or an IP
+    /// address (or the one that the sentinels name), before anything is sent to it; nothing turns that off. TLS needs redlatch's feature `tls`, without which
+    /// [`build`](Self::build) gives [`Error::Unsupported`].
+    pub fn tls(mut self, tls: bool) -> Self {
+        self.tls.wanted = tls;
+        self
+    }
+
+    /// Sets who may have signed the server's certificate: one or more certificates as the text of a PEM file. Nobody else is
+    /// trusted then. Defaults to those whom the system trusts, which [`build`](Self::build) reads (from where `SSL_CERT_FILE`
+    /// and `SSL_CERT_DIR` say, if they are set).
+    pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
+        self.tls.authorities = Some(pem.as_ref().to_vec());
+        self
+    }
+
+    /// Sets what the server is shown when it wants a client certificate: that (followed by those between it and the
+    /// authority, if there are any) and its private key, each as the text of a PEM file; the key not encrypted. Defaults to none.
+    pub fn tls_client_certificate(mut self, certificate_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
+        self.tls.identity = Some((certificate_pem.as_ref().to_vec(), key_pem.as_ref().to_vec()));
+        self
+    }
+
     /// Makes the client. Nothing is sent yet.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a setting that cannot work, [`Error::Unsupported`] for a kind of server that this
-    /// version does not speak to.
+    /// version does not speak to, or for TLS in a build without it.
     pub fn build(self) -> Result<Client, Error> {
         if self.settings.pool_size == 0 {
             return Err(Error::invalid("a pool of no connections cannot work"));
@@ -144,15 +174,19 @@ impl ClientBuilder {
                 "the URL cannot be used: it has no scheme, as in `redis://host/`, `unix:///path/to/socket` or `memory://`",
             ));
         };
+        let settings = &Settings {
+            tls: self.tls.for_scheme(scheme)?,
+            ..self.settings.clone()
+        };
         match scheme {
             "memory" => Ok(Arc::new(MemoryStore::shared(&self.url, clock.clone()))),
-            "redis" | "valkey" | "unix" => Ok(Arc::new(RedisStore::new(&self.url, &self.settings)?)),
-            "redis-sentinel" => Ok(Arc::new(RedisStore::by_sentinels(&self.url, &self.settings)?)),
-            "rediss" | "valkeys" | "redis-cluster" | "redlock" => Err(Error::Unsupported(format!(
+            "redis" | "valkey" | "rediss" | "valkeys" | "unix" => Ok(Arc::new(RedisStore::new(&self.url, settings)?)),
+            "redis-sentinel" => Ok(Arc::new(RedisStore::by_sentinels(&self.url, settings)?)),
+            "redis-cluster" | "redlock" => Err(Error::Unsupported(format!(
                 "this version cannot open `{scheme}://` URLs"
             ))),
             _ => Err(Error::invalid(
-                "the URL cannot be used: its scheme is none of `redis`, `valkey`, `unix`, `redis-sentinel` and `memory`",
+                "the URL cannot be used: its scheme is none of `redis`, `rediss`, `valkey`, `valkeys`, `unix`, `redis-sentinel` and `memory`",
             )),
         }
     }

@@ -15,9 +15,11 @@ use redis::{
 };
 
 use super::{
-    reply,
+    Settings, reply,
     sentinel::Sentinels,
     socket::{Aside, HangUp, Socket},
+    stream::{Stream, needs_tls},
+    tls::Tls,
 };
 use crate::store::{Failure, because};
 
@@ -29,6 +31,7 @@ pub(super) struct Opener {
     address: Address,
     login: RedisConnectionInfo,
     connect_timeout: Duration,
+    tls: Option<Tls>,
     aside: Aside,
     /// Raised when the server closes a connection, or says that it is not the one to ask: those opened before are likely of
     /// no use any more either (it was restarted or demoted, or an operator or a middlebox cut them off), so the next request
@@ -53,16 +56,17 @@ struct NotConnected {
 }
 
 impl Opener {
-    pub(super) fn new(info: &ConnectionInfo, connect_timeout: Duration) -> Self {
+    pub(super) fn new(info: &ConnectionInfo, settings: &Settings) -> Self {
         let address = Address::Fixed(info.addr().clone());
-        Self::at(address, info.redis_settings().clone(), connect_timeout)
+        Self::at(address, info.redis_settings().clone(), settings)
     }
 
-    pub(super) fn at(address: Address, login: RedisConnectionInfo, connect_timeout: Duration) -> Self {
+    pub(super) fn at(address: Address, login: RedisConnectionInfo, settings: &Settings) -> Self {
         Self {
             address,
             login,
-            connect_timeout,
+            connect_timeout: settings.connect_timeout,
+            tls: settings.tls.clone(),
             aside: Aside::default(),
             generation: AtomicU64::new(0),
         }
@@ -79,12 +83,24 @@ impl Opener {
     /// Opens a connection to the server at `address`, whichever that is.
     pub(super) fn open_at(&self, address: &ConnectionAddr, deadline: Instant) -> Result<Wire, Failure> {
         let generation = self.generation.load(Ordering::SeqCst);
-        let socket = Socket::connect(address, deadline, &self.aside).map_err(|source| {
+        let not_connected = |source| {
             let address = address.clone();
-            Failure::Unreachable(Arc::new(NotConnected { address, source }))
-        })?;
+            Arc::new(NotConnected { address, source })
+        };
+        let socket = Socket::connect(address, deadline, &self.aside)
+            .map_err(|source| Failure::Unreachable(not_connected(source)))?;
+        let stream = match &self.tls {
+            None => Stream::plain(socket),
+            Some(tls) => Stream::Secure(Box::new(tls.secure(socket, address).map_err(|source| {
+                // A server that takes the connection and is silent may only be busy, as with the log-in.
+                match source.kind() {
+                    io::ErrorKind::TimedOut => Failure::NotSent(not_connected(source)),
+                    _ => Failure::Unreachable(not_connected(source)),
+                }
+            })?)),
+        };
         let mut wire = Wire {
-            socket,
+            stream,
             parser: Parser::new(),
             generation,
             proven: false,
@@ -126,15 +142,12 @@ impl Opener {
             commands.push(select);
         }
         if commands.is_empty() {
-            return Ok(());
+            return match &self.tls {
+                None => Ok(()),
+                Some(_) => self.await_consent(wire, deadline),
+            };
         }
-        let replies = wire
-            .exchange(&commands, deadline)
-            .map_err(|error| match unanswered(error) {
-                Failure::Cut(source) => Failure::Unreachable(source),
-                Failure::Silent(source) => Failure::NotSent(source),
-                other => other,
-            })?;
+        let replies = before_any_request(wire.exchange(&commands, deadline))?;
         for (nth, reply) in replies.into_iter().enumerate() {
             let failure = match reply {
                 Value::Okay => continue,
@@ -152,6 +165,17 @@ impl Opener {
             });
         }
         Ok(())
+    }
+
+    /// Hears what the server makes of our certificate, or that we have none: in TLS 1.3 it says so only after the
+    /// handshake. A request that it refuses in that way would look like one that was cut off and may have run.
+    fn await_consent(&self, wire: &mut Wire, deadline: Instant) -> Result<(), Failure> {
+        let replies = before_any_request(wire.exchange([&redis::cmd("PING")], deadline))?;
+        // Whatever else it has to say, it says to the request too.
+        match replies.iter().find_map(reply::turned_away) {
+            Some(refusal) => Err(Failure::Unreachable(reply::in_its_words(&refusal))),
+            None => Ok(()),
+        }
     }
 
     /// Whether an error repeats the password, as it may if the answers are not to the requests that they seem to be.
@@ -197,9 +221,8 @@ impl Connection {
     /// Takes the wire out, if it is fit for use. One that is dead already must not be sent anything: whether that ran
     /// could not be known, while a request that was never sent has certainly not run.
     fn fit_wire(&mut self) -> Option<Wire> {
-        self.wire
-            .take()
-            .filter(|wire| self.opener.is_current(wire) && wire.socket.is_quiet())
+        let mut wire = self.wire.take()?;
+        (self.opener.is_current(&wire) && wire.stream.is_quiet()).then_some(wire)
     }
 
     /// Sends `commands` at once and returns their replies, server errors among them, by `deadline`. It has to be open.
@@ -248,7 +271,7 @@ impl Connection {
 
 /// An open connection.
 pub(super) struct Wire {
-    socket: Socket,
+    stream: Stream,
     /// Keeps what was read of the next reply.
     parser: Parser,
     generation: u64,
@@ -277,19 +300,19 @@ impl Wire {
             command.write_packed_command(&mut bytes);
             sent += 1;
         }
-        self.socket.set_deadline(deadline);
-        self.socket.write_all(&bytes)?;
+        self.stream.set_deadline(deadline);
+        self.stream.write_all(&bytes)?;
         Ok(sent)
     }
 
     /// Reads one reply, or message, by `deadline`. After a timeout it may be called again: what had come of it is kept.
     pub(super) fn receive(&mut self, deadline: Instant) -> RedisResult<Value> {
-        self.socket.set_deadline(deadline);
-        self.parser.parse_value(&mut self.socket)
+        self.stream.set_deadline(deadline);
+        self.parser.parse_value(&mut self.stream)
     }
 
     pub(super) fn hanger_up(&self) -> HangUp {
-        self.socket.hanger_up()
+        self.stream.hanger_up()
     }
 }
 
@@ -314,9 +337,20 @@ impl fmt::Display for Flat {
 
 impl error::Error for Flat {}
 
+/// The answers to what is sent on a new connection before any request: whatever became of it, no request has run.
+fn before_any_request(answers: RedisResult<Vec<Value>>) -> Result<Vec<Value>, Failure> {
+    answers.map_err(|error| match unanswered(error) {
+        Failure::Cut(source) => Failure::Unreachable(source),
+        Failure::Silent(source) => Failure::NotSent(source),
+        other => other,
+    })
+}
+
 /// What it means that a request's answer could not be read.
 pub(super) fn unanswered(error: RedisError) -> Failure {
-    if error.is_timeout() {
+    if needs_tls(&error) {
+        Failure::Unreachable(Arc::new(Flat(error)))
+    } else if error.is_timeout() {
         Failure::Silent(Arc::new(Flat(error)))
     } else if error.is_io_error() {
         Failure::Cut(Arc::new(NoAnswer::Broken(Flat(error))))

@@ -11,6 +11,8 @@ mod reply;
 mod script;
 mod sentinel;
 mod socket;
+mod stream;
+mod tls;
 mod url;
 
 use std::{
@@ -20,6 +22,7 @@ use std::{
 
 use redis::{RedisConnectionInfo, Value};
 
+pub(crate) use self::tls::{Tls, TlsSettings};
 use self::{
     audit::RedisAuditor,
     connection::{Address, Connection, Opener},
@@ -44,6 +47,8 @@ pub(crate) struct Settings {
     pub(crate) command_timeout: Duration,
     /// What the sentinels are told, where there are any: user name, or nothing, and password.
     pub(crate) sentinel_login: Option<(String, String)>,
+    /// What is put on TCP connections, the sentinels' too, if they are not to be in the clear.
+    pub(crate) tls: Option<Tls>,
 }
 
 pub(crate) struct RedisStore {
@@ -54,7 +59,7 @@ pub(crate) struct RedisStore {
 impl RedisStore {
     pub(crate) fn new(url: &str, settings: &Settings) -> Result<Self, Error> {
         let info = url::parse(url)?;
-        Ok(Self::on(Opener::new(&info, settings.connect_timeout), settings))
+        Ok(Self::on(Opener::new(&info, settings), settings))
     }
 
     /// On whichever server is the master now, by those whom a `redis-sentinel://` URL names.
@@ -69,8 +74,8 @@ impl RedisStore {
             Some((user, password)) if user.is_empty() => RedisConnectionInfo::default().set_password(password),
             Some((user, password)) => RedisConnectionInfo::default().set_username(user).set_password(password),
         };
-        let sentinels = Sentinels::new(&master, &sentinels, &sentinel_login, settings.connect_timeout);
-        let opener = Opener::at(Address::Master(sentinels), login, settings.connect_timeout);
+        let sentinels = Sentinels::new(&master, &sentinels, &sentinel_login, settings);
+        let opener = Opener::at(Address::Master(sentinels), login, settings);
         Ok(Self::on(opener, settings))
     }
 

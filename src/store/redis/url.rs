@@ -61,6 +61,12 @@ pub(super) fn parse_sentinels(text: &str) -> Result<Watched, Error> {
 /// Reads a URL. No message repeats what may be a password, or a piece of one.
 pub(super) fn parse(text: &str) -> Result<ConnectionInfo, Error> {
     let unusable = |why: &str| Error::invalid(format!("the URL cannot be used: {why}"));
+    // Whether there is TLS is not for the client library to decide, which would have to be built with its own.
+    let text = match text.split_once("://") {
+        Some(("rediss", rest)) => &format!("redis://{rest}"),
+        Some(("valkeys", rest)) => &format!("valkey://{rest}"),
+        _ => text,
+    };
     let Some(url) = redis::parse_redis_url(text) else {
         return Err(unusable(
             "it does not parse (in a password, write special characters as `%40` for `@`)",
