@@ -139,11 +139,12 @@ impl ClientBuilder {
         match scheme {
             "memory" => Ok(Arc::new(MemoryStore::shared(&self.url, clock.clone()))),
             "redis" | "valkey" | "unix" => Ok(Arc::new(RedisStore::new(&self.url, &self.settings)?)),
-            "rediss" | "valkeys" | "redis-sentinel" | "redis-cluster" | "redlock" => Err(Error::Unsupported(format!(
+            "redis-cluster" => Ok(Arc::new(RedisStore::cluster(&self.url, &self.settings)?)),
+            "rediss" | "valkeys" | "redis-sentinel" | "redlock" => Err(Error::Unsupported(format!(
                 "this version cannot open `{scheme}://` URLs"
             ))),
             _ => Err(Error::invalid(
-                "the URL cannot be used: its scheme is none of `redis`, `valkey`, `unix` and `memory`",
+                "the URL cannot be used: its scheme is none of `redis`, `valkey`, `unix`, `redis-cluster` and `memory`",
             )),
         }
     }

@@ -1,12 +1,14 @@
-//! One Redis or Valkey server: pooled connections, Lua scripts.
+//! Redis or Valkey, one server or a cluster: pooled connections, Lua scripts.
 
 mod audit;
+mod cluster;
 mod connection;
 mod listener;
 mod node;
 mod permission;
 mod pool;
 mod reply;
+mod route;
 mod script;
 mod socket;
 mod url;
@@ -20,17 +22,19 @@ use redis::Value;
 
 use self::{
     audit::RedisAuditor,
+    cluster::{Cluster, ClusterAuditor, ClusterLine},
     connection::Connection,
-    listener::RedisListener,
+    listener::{Post, RedisListener},
     node::Node,
     pool::Urgency,
+    route::Route,
     script::{Call, Scripts},
 };
 use super::{
     Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel, Spent, Store, Turn,
-    Upkeep, because,
+    Upkeep, Wishes, because,
 };
-use crate::{Error, Inspection};
+use crate::{Error, Inspection, keys};
 
 /// How servers are spoken to.
 #[derive(Clone)]
@@ -42,41 +46,85 @@ pub(crate) struct Settings {
 }
 
 pub(crate) struct RedisStore {
-    node: Node,
+    route: Route,
     scripts: Arc<Scripts>,
 }
 
 impl RedisStore {
     pub(crate) fn new(url: &str, settings: &Settings) -> Result<Self, Error> {
         Ok(Self {
-            node: Node::new(&url::parse(url)?, settings),
-            scripts: Arc::new(Scripts::new(settings.command_timeout)),
+            route: Route::One(Node::new(&url::parse(url)?, settings)),
+            scripts: Arc::new(Scripts::new(settings.command_timeout, false)),
+        })
+    }
+
+    /// A cluster, by the nodes that the URL names.
+    pub(crate) fn cluster(url: &str, settings: &Settings) -> Result<Self, Error> {
+        Ok(Self {
+            route: Route::Cluster(Arc::new(Cluster::new(&url::parse_cluster(url)?, settings)?)),
+            scripts: Arc::new(Scripts::new(settings.command_timeout, true)),
         })
     }
 
     fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {
-        self.node.call(call, urgency, timeout)
+        self.route.call(call, urgency, timeout)
     }
 }
 
 impl Store for RedisStore {
+    fn admit(&self, resource: &Resource, _wishes: &Wishes) -> Result<(), Error> {
+        match self.route {
+            Route::Cluster(_) if !keys::shares_its_slot(&resource.key) => Err(Error::invalid(format!(
+                "the key `{}` cannot be used in a cluster: its `}}` would put what belongs to it into another slot; leave \
+                 the `}}` out, or put a hash tag before it, as in `{{a}}b`",
+                resource.key.escape_ascii()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure> {
-        let acquiring = [self.scripts.acquiring(ask)];
-        let (mut connection, deadline) = self.node.connection(Urgency::CanWait, timeout)?;
-        connection.open(deadline)?;
-        let _armed = match (ask.interrupt, connection.hanger_up()) {
-            (Some(interrupt), Some(hang_up)) => {
-                let armed = interrupt.arm(move || hang_up.hang_up());
-                Some(armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?)
-            }
-            _ => None,
+        let mut call = self.scripts.acquiring(ask);
+        let mut attempt = |connection: &mut Connection, asking, deadline| {
+            call.set_asking(asking);
+            connection.open(deadline)?;
+            let _armed = match (ask.interrupt, connection.hanger_up()) {
+                (Some(interrupt), Some(hang_up)) => {
+                    let armed = interrupt.arm(move || hang_up.hang_up());
+                    Some(armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?)
+                }
+                _ => None,
+            };
+            script::run_if_open(connection, &[&call], deadline)?.remove(0)
         };
-        let reply = script::run_if_open(&mut connection, &acquiring, deadline)?.remove(0)?;
+        let slot = keys::slot(&ask.hold.resource.key);
+        let reply = self
+            .route
+            .ask(slot, Urgency::CanWait, timeout, ask.interrupt, &mut attempt)?;
         reply::acquired(reply, &ask.hold.resource)
     }
 
+    fn lane(&self, resource: &Resource) -> usize {
+        match &self.route {
+            Route::One(_) => 0,
+            Route::Cluster(cluster) => cluster.lane(keys::slot(&resource.key)),
+        }
+    }
+
     fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
-        reply::found(self.call(self.scripts.renewing(hold, lease), Urgency::First, timeout)?)
+        let mut call = self.scripts.renewing(hold, lease);
+        let slot = call.slot();
+        let mut attempt = |connection: &mut Connection, asking, deadline| {
+            call.set_asking(asking);
+            let reply = script::run(connection, &[&call], deadline)?.remove(0)?;
+            if !reply::is_split(&reply) {
+                return Ok(reply);
+            }
+            call = self.scripts.renewing_alone(hold, lease);
+            call.set_asking(asking);
+            script::run(connection, &[&call], deadline)?.remove(0)
+        };
+        reply::found(self.route.ask(slot, Urgency::First, timeout, None, &mut attempt)?)
     }
 
     fn release(&self, spent: &Spent, repeated: bool, timeout: Duration) -> Result<Found, Failure> {
@@ -102,18 +150,29 @@ impl Store for RedisStore {
     }
 
     fn listener(&self, channel: &Channel) -> Box<dyn Listener> {
-        Box::new(RedisListener::new(self.node.opener().clone(), channel))
+        let post = match &self.route {
+            Route::One(node) => Post::Server(node.opener().clone()),
+            Route::Cluster(cluster) => Post::in_cluster(cluster),
+        };
+        Box::new(RedisListener::new(post, channel))
     }
 
     fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor> {
-        Box::new(RedisAuditor::new(self.node.line(), pattern))
+        match &self.route {
+            Route::One(node) => Box::new(RedisAuditor::new(node.line(), pattern)),
+            Route::Cluster(cluster) => Box::new(ClusterAuditor::new(cluster.clone(), pattern)),
+        }
     }
 
     fn upkeep(&self) -> Box<dyn Upkeep> {
-        Box::new(Line {
-            connection: self.node.line(),
-            scripts: self.scripts.clone(),
-        })
+        let scripts = self.scripts.clone();
+        match &self.route {
+            Route::One(node) => Box::new(Line {
+                connection: node.line(),
+                scripts,
+            }),
+            Route::Cluster(cluster) => Box::new(ClusterLine::new(cluster.clone(), scripts)),
+        }
     }
 }
 
@@ -125,14 +184,7 @@ struct Line {
 
 impl Upkeep for Line {
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let calls: Vec<Call> = chores
-            .iter()
-            .map(|chore| match chore {
-                Chore::Renew(hold, lease) => self.scripts.renewing(hold, *lease),
-                Chore::Evict(hold) => self.scripts.evicting(hold),
-                Chore::Withdraw(hold) => self.scripts.withdrawing(hold),
-            })
-            .collect();
+        let calls: Vec<Call> = chores.iter().map(|chore| self.scripts.doing(chore)).collect();
         match script::run(&mut self.connection, &calls, Instant::now() + timeout) {
             Ok(replies) => replies.into_iter().map(|reply| reply::found(reply?)).collect(),
             Err(failure) => vec![Err(failure); chores.len()],
