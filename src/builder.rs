@@ -33,6 +33,7 @@ impl Default for ClientBuilder {
                 pool_size: 10,
                 connect_timeout: Duration::from_secs(1),
                 command_timeout: Duration::from_secs(2),
+                sentinel_login: None,
             },
             poll_interval: Duration::from_secs(1),
         }
@@ -92,6 +93,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets how the sentinels of a `redis-sentinel://` URL are logged in to, if they want that; the URL's own log-in is for the
+    /// master. An empty `user` is the default one. Defaults to none.
+    pub fn sentinel_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.settings.sentinel_login = Some((user.into(), password.into()));
+        self
+    }
+
     /// Makes the client. Nothing is sent yet.
     ///
     /// # Errors
@@ -139,12 +147,14 @@ impl ClientBuilder {
         match scheme {
             "memory" => Ok(Arc::new(MemoryStore::shared(&self.url, clock.clone()))),
             "redis" | "valkey" | "unix" => Ok(Arc::new(RedisStore::new(&self.url, &self.settings)?)),
-            "redis-cluster" => Ok(Arc::new(RedisStore::cluster(&self.url, &self.settings)?)),
-            "rediss" | "valkeys" | "redis-sentinel" | "redlock" => Err(Error::Unsupported(format!(
+            "redis-sentinel" => Ok(Arc::new(RedisStore::by_sentinels(&self.url, &self.settings)?)),
+            "redis-cluster" => Ok(Arc::new(RedisStore::in_cluster(&self.url, &self.settings)?)),
+            "rediss" | "valkeys" | "redlock" => Err(Error::Unsupported(format!(
                 "this version cannot open `{scheme}://` URLs"
             ))),
             _ => Err(Error::invalid(
-                "the URL cannot be used: its scheme is none of `redis`, `valkey`, `unix`, `redis-cluster` and `memory`",
+                "the URL cannot be used: its scheme is none of `redis`, `valkey`, `unix`, `redis-sentinel`, `redis-cluster` \
+                 and `memory`",
             )),
         }
     }

@@ -108,7 +108,7 @@ enum Work {
 impl Work {
     fn chore(&self) -> Chore {
         match self {
-            Work::Renew(lease, length) => Chore::Renew(lease.hold.clone(), *length),
+            Work::Renew(lease, length) => Chore::Renew(lease.hold.clone(), *length, lease.terms.replicas),
             Work::CleanUp(cleanup) => cleanup.chore(),
         }
     }

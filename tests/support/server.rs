@@ -82,7 +82,7 @@ impl Server {
 
     /// As [`start_with`](Self::start_with), with a configuration file as well, which the server may rewrite: it comes
     /// back from a restart with what stands there by then, such as the master that a Sentinel gave it.
-    pub(super) fn start_with_config(config: &str, extra: &[&str]) -> Self {
+    pub fn start_with_config(config: &str, extra: &[&str]) -> Self {
         Self::start_configured(Some(config), extra)
     }
 

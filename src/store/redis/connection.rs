@@ -16,6 +16,7 @@ use redis::{
 
 use super::{
     reply,
+    sentinel::Sentinels,
     socket::{Aside, HangUp, Socket},
 };
 use crate::store::{Failure, because};
@@ -23,15 +24,23 @@ use crate::store::{Failure, because};
 /// Shorter passwords are likely to occur in any text.
 const SHORTEST_SECRET: usize = 6;
 
-/// Opens connections to one server.
+/// Opens connections to one server, or to whichever is the master now.
 pub(super) struct Opener {
-    address: ConnectionAddr,
+    address: Address,
     login: RedisConnectionInfo,
     connect_timeout: Duration,
     aside: Aside,
-    /// Raised when the server closes a connection: those opened before are likely dead as well (it was
-    /// restarted, or an operator or a middlebox cut them off), so the next request on each opens anew.
+    /// Raised when the server closes a connection, or says that it is not the one to ask: those opened before are likely of
+    /// no use any more either (it was restarted or demoted, or an operator or a middlebox cut them off), so the next request
+    /// on each opens anew.
     generation: AtomicU64,
+}
+
+/// Where the server is.
+pub(super) enum Address {
+    Fixed(ConnectionAddr),
+    /// Where these say that the master is.
+    Master(Sentinels),
 }
 
 /// Why no connection could be opened.
@@ -45,9 +54,14 @@ struct NotConnected {
 
 impl Opener {
     pub(super) fn new(info: &ConnectionInfo, connect_timeout: Duration) -> Self {
+        let address = Address::Fixed(info.addr().clone());
+        Self::at(address, info.redis_settings().clone(), connect_timeout)
+    }
+
+    pub(super) fn at(address: Address, login: RedisConnectionInfo, connect_timeout: Duration) -> Self {
         Self {
-            address: info.addr().clone(),
-            login: info.redis_settings().clone(),
+            address,
+            login,
             connect_timeout,
             aside: Aside::default(),
             generation: AtomicU64::new(0),
@@ -56,9 +70,17 @@ impl Opener {
 
     pub(super) fn open(&self, deadline: Instant) -> Result<Wire, Failure> {
         let deadline = deadline.min(Instant::now() + self.connect_timeout);
+        match &self.address {
+            Address::Fixed(address) => self.open_at(address, deadline),
+            Address::Master(sentinels) => sentinels.open_master(self, deadline),
+        }
+    }
+
+    /// Opens a connection to the server at `address`, whichever that is.
+    pub(super) fn open_at(&self, address: &ConnectionAddr, deadline: Instant) -> Result<Wire, Failure> {
         let generation = self.generation.load(Ordering::SeqCst);
-        let socket = Socket::connect(&self.address, deadline, &self.aside).map_err(|source| {
-            let address = self.address.clone();
+        let socket = Socket::connect(address, deadline, &self.aside).map_err(|source| {
+            let address = address.clone();
             Failure::Unreachable(Arc::new(NotConnected { address, source }))
         })?;
         let mut wire = Wire {
@@ -69,6 +91,25 @@ impl Opener {
         };
         self.log_in(&mut wire, deadline)?;
         Ok(wire)
+    }
+
+    /// Whether the server may be another one the next time.
+    fn may_move(&self) -> bool {
+        matches!(self.address, Address::Master(_))
+    }
+
+    /// Whether nothing has been heard since `wire` was opened by which it should be of no use any more.
+    pub(super) fn is_current(&self, wire: &Wire) -> bool {
+        wire.generation == self.generation.load(Ordering::SeqCst)
+    }
+
+    /// Notes that connections as old as `wire` are of no use any more. Only the first of a generation raises it, whoever
+    /// else finds out.
+    fn supersede(&self, wire: &Wire) {
+        let (old, new) = (wire.generation, wire.generation + 1);
+        let _ = self
+            .generation
+            .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Says who we are and which database we mean, in one round trip, if there is anything to say.
@@ -156,10 +197,9 @@ impl Connection {
     /// Takes the wire out, if it is fit for use. One that is dead already must not be sent anything: whether that ran
     /// could not be known, while a request that was never sent has certainly not run.
     fn fit_wire(&mut self) -> Option<Wire> {
-        let current = self.opener.generation.load(Ordering::SeqCst);
         self.wire
             .take()
-            .filter(|wire| wire.generation == current && wire.socket.is_quiet())
+            .filter(|wire| self.opener.is_current(wire) && wire.socket.is_quiet())
     }
 
     /// Sends `commands` at once and returns their replies, server errors among them, by `deadline`. It has to be open.
@@ -186,21 +226,19 @@ impl Connection {
                 if let Some(refusal) = replies.iter().find_map(reply::turned_away) {
                     return Err(Failure::Unreachable(reply::in_its_words(&refusal)));
                 }
-                if !replies.iter().any(reply::sends_away) {
+                if replies.iter().any(reply::sends_away) {
+                    self.opener.supersede(&wire);
+                } else {
                     wire.proven = true;
                     self.wire = Some(wire);
                 }
                 Ok(replies)
             }
             Err(error) => {
-                if wire.proven && error.is_connection_dropped() {
-                    // Only the first of a generation raises it, whoever else finds its connection dead.
-                    let _ = self.opener.generation.compare_exchange(
-                        wire.generation,
-                        wire.generation + 1,
-                        Ordering::SeqCst,
-                        Ordering::SeqCst,
-                    );
+                // A master that is silent may have been replaced.
+                let moved = error.is_timeout() && self.opener.may_move();
+                if moved || wire.proven && error.is_connection_dropped() {
+                    self.opener.supersede(&wire);
                 }
                 Err(unanswered(error))
             }

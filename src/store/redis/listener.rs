@@ -11,7 +11,7 @@ use std::{
 use redis::Value;
 
 use super::{
-    cluster::{Address, Cluster},
+    cluster::{Cluster, Endpoint},
     connection::{Opener, Wire, unanswered},
     reply,
     socket::HangUp,
@@ -37,9 +37,9 @@ pub(super) enum Post {
     /// At any node: a cluster tells all of them.
     Cluster {
         cluster: Arc<Cluster>,
-        at: Option<Address>,
+        at: Option<Endpoint>,
         /// Where it was tried in vain since knocks were heard last.
-        tried: Vec<Address>,
+        tried: Vec<Endpoint>,
     },
 }
 
@@ -84,13 +84,11 @@ impl Post {
         }
     }
 
-    /// Whether the news of others still come there.
-    fn is_fit(&self) -> bool {
+    /// Whether there is nothing to say that `wire` is of no use any more.
+    fn is_fit(&self, wire: &Wire) -> bool {
         match self {
-            Self::Cluster {
-                cluster, at: Some(at), ..
-            } => cluster.has(at),
-            _ => true,
+            Self::Server(opener) => opener.is_current(wire),
+            Self::Cluster { cluster, at, .. } => at.as_ref().is_none_or(|at| cluster.has(at)),
         }
     }
 }
@@ -138,9 +136,6 @@ impl RedisListener {
     }
 
     fn hear(&mut self, limit: Duration) -> Result<Option<Knock>, Failure> {
-        if !self.post.is_fit() {
-            return Err(Failure::Cut(because("the node has left the cluster")));
-        }
         let Some(wire) = &mut self.wire else {
             return Err(Failure::Cut(because("the connection broke")));
         };
@@ -148,6 +143,10 @@ impl RedisListener {
             Ok(message) => {
                 self.doubtful = false;
                 Ok(knock(&message))
+            }
+            // The server may be well, and no longer the one that knocks.
+            Err(error) if error.is_timeout() && !self.post.is_fit(wire) => {
+                Err(Failure::Cut(because("the connection is of no use any more")))
             }
             Err(error) if error.is_timeout() && !self.doubtful => {
                 self.doubtful = true;

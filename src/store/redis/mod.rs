@@ -7,9 +7,11 @@ mod listener;
 mod node;
 mod permission;
 mod pool;
+mod replicas;
 mod reply;
 mod route;
 mod script;
+mod sentinel;
 mod socket;
 mod url;
 
@@ -18,21 +20,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::Value;
+use redis::{RedisConnectionInfo, Value};
 
 use self::{
     audit::RedisAuditor,
     cluster::{Cluster, ClusterAuditor, ClusterLine},
-    connection::Connection,
+    connection::{Address, Connection, Opener},
     listener::{Post, RedisListener},
     node::Node,
     pool::Urgency,
     route::Route,
     script::{Call, Scripts},
+    sentinel::Sentinels,
 };
 use super::{
-    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel, Spent, Store, Turn,
-    Upkeep, Wishes, because,
+    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel, Spent, Store,
+    Turn, Upkeep, Wishes, because,
 };
 use crate::{Error, Inspection, keys};
 
@@ -43,6 +46,8 @@ pub(crate) struct Settings {
     pub(crate) pool_size: u32,
     pub(crate) connect_timeout: Duration,
     pub(crate) command_timeout: Duration,
+    /// What the sentinels are told, where there are any: user name, or nothing, and password.
+    pub(crate) sentinel_login: Option<(String, String)>,
 }
 
 pub(crate) struct RedisStore {
@@ -52,18 +57,41 @@ pub(crate) struct RedisStore {
 
 impl RedisStore {
     pub(crate) fn new(url: &str, settings: &Settings) -> Result<Self, Error> {
+        let info = url::parse(url)?;
+        Ok(Self::on(Opener::new(&info, settings.connect_timeout), settings))
+    }
+
+    /// On whichever server is the master now, by those whom a `redis-sentinel://` URL names.
+    pub(crate) fn by_sentinels(url: &str, settings: &Settings) -> Result<Self, Error> {
+        let url::Watched {
+            master,
+            sentinels,
+            login,
+        } = url::parse_sentinels(url)?;
+        let sentinel_login = match &settings.sentinel_login {
+            None => RedisConnectionInfo::default(),
+            Some((user, password)) if user.is_empty() => RedisConnectionInfo::default().set_password(password),
+            Some((user, password)) => RedisConnectionInfo::default().set_username(user).set_password(password),
+        };
+        let sentinels = Sentinels::new(&master, &sentinels, &sentinel_login, settings.connect_timeout);
+        let opener = Opener::at(Address::Master(sentinels), login, settings.connect_timeout);
+        Ok(Self::on(opener, settings))
+    }
+
+    /// On a cluster, by the nodes that a `redis-cluster://` URL names.
+    pub(crate) fn in_cluster(url: &str, settings: &Settings) -> Result<Self, Error> {
+        let cluster = Cluster::new(&url::parse_cluster(url)?, settings)?;
         Ok(Self {
-            route: Route::One(Node::new(&url::parse(url)?, settings)),
-            scripts: Arc::new(Scripts::new(settings.command_timeout, false)),
+            route: Route::Cluster(Arc::new(cluster)),
+            scripts: Arc::new(Scripts::new(settings.command_timeout, true)),
         })
     }
 
-    /// A cluster, by the nodes that the URL names.
-    pub(crate) fn cluster(url: &str, settings: &Settings) -> Result<Self, Error> {
-        Ok(Self {
-            route: Route::Cluster(Arc::new(Cluster::new(&url::parse_cluster(url)?, settings)?)),
-            scripts: Arc::new(Scripts::new(settings.command_timeout, true)),
-        })
+    fn on(opener: Opener, settings: &Settings) -> Self {
+        Self {
+            route: Route::One(Node::new(opener, settings.pool_size)),
+            scripts: Arc::new(Scripts::new(settings.command_timeout, false)),
+        }
     }
 
     fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {
@@ -95,7 +123,20 @@ impl Store for RedisStore {
                 }
                 _ => None,
             };
-            script::run_if_open(connection, &[&call], deadline)?.remove(0)
+            let reply = script::run_if_open(connection, &[&call], deadline)?.remove(0)?;
+            let Some(replicas) = ask.replicas else {
+                return Ok(reply);
+            };
+            if let Ok(Acquired::Granted { .. }) = reply::acquired(reply.clone(), &ask.hold.resource)
+                && let Err(failure) = replicas::confirm(connection, replicas, deadline)
+            {
+                // An attempt that may be repeated keeps what it has. Should this fail, it is done in the background.
+                if !failure.passes() {
+                    let _ = script::run_if_open(connection, &[self.scripts.evicting(ask.hold)], deadline);
+                }
+                return Err(failure);
+            }
+            Ok(reply)
         };
         let slot = keys::slot(&ask.hold.resource.key);
         let reply = self
@@ -111,18 +152,27 @@ impl Store for RedisStore {
         }
     }
 
-    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
+    fn renew(
+        &self,
+        hold: &Hold,
+        lease: Duration,
+        replicas: Option<Replicas>,
+        timeout: Duration,
+    ) -> Result<Found, Failure> {
         let mut call = self.scripts.renewing(hold, lease);
         let slot = call.slot();
         let mut attempt = |connection: &mut Connection, asking, deadline| {
             call.set_asking(asking);
-            let reply = script::run(connection, &[&call], deadline)?.remove(0)?;
-            if !reply::is_split(&reply) {
-                return Ok(reply);
+            let mut reply = script::run(connection, &[&call], deadline)?.remove(0)?;
+            if reply::is_split(&reply) {
+                call = self.scripts.renewing_alone(hold, lease);
+                call.set_asking(asking);
+                reply = script::run(connection, &[&call], deadline)?.remove(0)?;
             }
-            call = self.scripts.renewing_alone(hold, lease);
-            call.set_asking(asking);
-            script::run(connection, &[&call], deadline)?.remove(0)
+            if let (Ok(Found::Ours), Some(replicas)) = (reply::found(reply.clone()), replicas) {
+                replicas::confirm(connection, replicas, deadline)?;
+            }
+            Ok(reply)
         };
         reply::found(self.route.ask(slot, Urgency::First, timeout, None, &mut attempt)?)
     }
@@ -185,8 +235,13 @@ struct Line {
 impl Upkeep for Line {
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
         let calls: Vec<Call> = chores.iter().map(|chore| self.scripts.doing(chore)).collect();
-        match script::run(&mut self.connection, &calls, Instant::now() + timeout) {
-            Ok(replies) => replies.into_iter().map(|reply| reply::found(reply?)).collect(),
+        let deadline = Instant::now() + timeout;
+        match script::run(&mut self.connection, &calls, deadline) {
+            Ok(replies) => {
+                let mut answers: Vec<_> = replies.into_iter().map(|reply| reply::found(reply?)).collect();
+                replicas::confirm_renewals(&mut self.connection, chores.iter().zip(&mut answers), deadline);
+                answers
+            }
             Err(failure) => vec![Err(failure); chores.len()],
         }
     }

@@ -5,10 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::ConnectionInfo;
-
 use super::{
-    Settings,
     connection::{Connection, Opener},
     pool::{Lent, Pool, Urgency},
 };
@@ -20,10 +17,10 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(info: &ConnectionInfo, settings: &Settings) -> Self {
-        let opener = Arc::new(Opener::new(info, settings.connect_timeout));
+    pub(super) fn new(opener: Opener, pool_size: u32) -> Self {
+        let opener = Arc::new(opener);
         Self {
-            pool: Pool::new(opener.clone(), settings.pool_size),
+            pool: Pool::new(opener.clone(), pool_size),
             opener,
         }
     }

@@ -169,7 +169,7 @@ impl Scripts {
     /// What a chore of the background work asks for.
     pub(super) fn doing(&self, chore: &Chore) -> Call<'_> {
         match chore {
-            Chore::Renew(hold, lease) => self.renewing(hold, *lease),
+            Chore::Renew(hold, lease, _) => self.renewing(hold, *lease),
             Chore::Evict(hold) => self.evicting(hold),
             Chore::Withdraw(hold) => self.withdrawing(hold),
         }

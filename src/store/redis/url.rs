@@ -1,6 +1,6 @@
 //! What the URL of a Redis or Valkey server says. A part that would not be acted on is refused.
 
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use crate::Error;
 
@@ -36,6 +36,38 @@ pub(super) fn parse_cluster(text: &str) -> Result<Vec<ConnectionInfo>, Error> {
         ));
     }
     Ok(nodes)
+}
+
+/// What a `redis-sentinel://` URL says.
+pub(super) struct Watched {
+    /// The name under which the sentinels know the master.
+    pub(super) master: String,
+    /// Where the sentinels are.
+    pub(super) sentinels: Vec<ConnectionInfo>,
+    /// The log-in and the database at the master.
+    pub(super) login: RedisConnectionInfo,
+}
+
+const SENTINEL_PORT: u16 = 26379;
+
+/// Reads `redis-sentinel://[user:password@]host[:port],…[/database]#master`.
+pub(super) fn parse_sentinels(text: &str) -> Result<Watched, Error> {
+    let (text, master) = text.split_once('#').unwrap_or((text, ""));
+    // The characters that sentinels allow in a name; none has to be written in another way in a URL.
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_".contains(byte);
+    if master.is_empty() || !master.as_bytes().iter().all(allowed) {
+        return Err(Error::invalid(
+            "the URL cannot be used: it has to end with the name of the master, as in `redis-sentinel://host1,host2/#mymaster` \
+             (in a password, write `%23` for `#`)",
+        ));
+    }
+    let sentinels = one_by_one(text, SENTINEL_PORT)?;
+    let sentinels: Vec<ConnectionInfo> = sentinels.iter().map(|url| parse(url)).collect::<Result<_, _>>()?;
+    Ok(Watched {
+        master: master.to_owned(),
+        login: sentinels[0].redis_settings().clone(),
+        sentinels,
+    })
 }
 
 /// Reads a URL. No message repeats what may be a password, or a piece of one.

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Cluster, slots::Address};
+use super::{Cluster, slots::Endpoint};
 use crate::{
     Finding,
     keys::SLOTS,
@@ -23,12 +23,12 @@ pub(in crate::store::redis) struct ClusterAuditor {
     visit: Option<Visit>,
     /// How often the same master was gone to again, for slots that it was given meanwhile.
     returns: u32,
-    visited: Vec<Address>,
+    visited: Vec<Endpoint>,
 }
 
 /// The audit of one master.
 struct Visit {
-    master: Address,
+    master: Endpoint,
     /// What it had when the audit began.
     slots: Vec<u16>,
     auditor: RedisAuditor,

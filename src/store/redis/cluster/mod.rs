@@ -14,9 +14,16 @@ use std::{
 
 use redis::{ConnectionInfo, Value};
 
-pub(super) use self::{audit::ClusterAuditor, slots::Address, upkeep::ClusterLine};
+pub(super) use self::{audit::ClusterAuditor, slots::Endpoint, upkeep::ClusterLine};
 use self::{course::Course, redirect::Next, slots::SlotMap};
-use super::{Settings, connection::Connection, node::Node, permission, pool::Urgency, reply};
+use super::{
+    Settings,
+    connection::{Connection, Opener},
+    node::Node,
+    permission,
+    pool::Urgency,
+    reply,
+};
 use crate::{
     Error,
     error::Source,
@@ -31,7 +38,7 @@ const FRESH: Duration = Duration::from_millis(50);
 pub(super) struct Cluster {
     /// The first node of the URL, whose log-in is good for all.
     model: ConnectionInfo,
-    seeds: Vec<Address>,
+    seeds: Vec<Endpoint>,
     settings: Settings,
     state: Mutex<State>,
     /// Whoever learned the map is done with it.
@@ -47,7 +54,7 @@ struct State {
     doubtful: bool,
     /// Whether a thread is asking for the map.
     learning: bool,
-    nodes: HashMap<Address, Entry>,
+    nodes: HashMap<Endpoint, Entry>,
 }
 
 struct Entry {
@@ -75,7 +82,7 @@ pub(super) type Attempt<'a> = &'a mut dyn FnMut(&mut Connection, bool, Instant) 
 
 impl Cluster {
     pub(super) fn new(seeds: &[ConnectionInfo], settings: &Settings) -> Result<Self, Error> {
-        let addresses = seeds.iter().filter_map(|seed| Address::of(seed.addr())).collect();
+        let addresses = seeds.iter().filter_map(|seed| Endpoint::of(seed.addr())).collect();
         let model = seeds.first().ok_or_else(|| Error::invalid("a cluster of no nodes"))?;
         Ok(Self {
             model: model.clone(),
@@ -149,7 +156,7 @@ impl Cluster {
     }
 
     /// The master of `slot`, once there is one.
-    fn owner(&self, slot: u16, course: &mut Course) -> Result<Address, Failure> {
+    fn owner(&self, slot: u16, course: &mut Course) -> Result<Endpoint, Failure> {
         loop {
             if let Some(owner) = self.map().owner(slot) {
                 return Ok(owner.clone());
@@ -168,14 +175,14 @@ impl Cluster {
     }
 
     /// Takes in that a node gave another as the one that has `slot`: others may have changed hands as well.
-    fn learn_owner(&self, slot: u16, owner: &Address) {
+    fn learn_owner(&self, slot: u16, owner: &Endpoint) {
         let mut state = self.state.lock();
         Arc::make_mut(&mut state.map).give(slot, owner.clone());
         state.doubtful = true;
     }
 
     /// Takes in how a request to a node has ended.
-    pub(super) fn note(&self, address: &Address, failure: Option<&Failure>) {
+    pub(super) fn note(&self, address: &Endpoint, failure: Option<&Failure>) {
         let unanswered = match failure {
             None => false,
             Some(Failure::Unreachable(_) | Failure::NotSent(_) | Failure::Cut(_) | Failure::Silent(_)) => true,
@@ -209,7 +216,7 @@ impl Cluster {
 
     /// Sees to it that the map was told at `since` or later, by any node that can be reached, and not by the one to
     /// `avoid` if there is another.
-    fn learn(&self, since: Instant, deadline: Instant, avoid: Option<&Address>) -> Result<(), Failure> {
+    fn learn(&self, since: Instant, deadline: Instant, avoid: Option<&Endpoint>) -> Result<(), Failure> {
         let mut state = self.state.lock();
         loop {
             if state.told_at.is_some_and(|at| at >= since) {
@@ -239,7 +246,7 @@ impl Cluster {
     }
 
     /// Asks one node after the other for the map, those first that are likely to answer.
-    fn ask_around(&self, deadline: Instant, avoid: Option<&Address>) -> Result<SlotMap, Failure> {
+    fn ask_around(&self, deadline: Instant, avoid: Option<&Endpoint>) -> Result<SlotMap, Failure> {
         let mut worst = None;
         let candidates = self.candidates(avoid);
         for address in &candidates {
@@ -266,7 +273,7 @@ impl Cluster {
         })
     }
 
-    fn ask_for_map(&self, address: &Address, timeout: Duration) -> Result<SlotMap, Failure> {
+    fn ask_for_map(&self, address: &Endpoint, timeout: Duration) -> Result<SlotMap, Failure> {
         let node = self.node(address);
         let (mut connection, deadline) = node.connection(Urgency::First, timeout)?;
         connection.open(deadline)?;
@@ -286,24 +293,24 @@ impl Cluster {
     }
 
     /// The nodes that can be asked anything, those first that are likely to answer.
-    fn candidates(&self, avoid: Option<&Address>) -> Vec<Address> {
+    fn candidates(&self, avoid: Option<&Endpoint>) -> Vec<Endpoint> {
         let state = self.state.lock();
-        let mut known: Vec<&Address> = state.map.nodes().collect();
+        let mut known: Vec<&Endpoint> = state.map.nodes().collect();
         // Not all at the same one.
         fastrand::shuffle(&mut known);
-        let mut all: Vec<Address> = Vec::new();
+        let mut all: Vec<Endpoint> = Vec::new();
         for address in known.into_iter().chain(&self.seeds) {
             if !all.contains(address) {
                 all.push(address.clone());
             }
         }
-        let is_suspect = |address: &Address| state.nodes.get(address).is_some_and(|entry| entry.suspect);
+        let is_suspect = |address: &Endpoint| state.nodes.get(address).is_some_and(|entry| entry.suspect);
         all.sort_by_key(|address| (Some(address) == avoid, is_suspect(address)));
         all
     }
 
     /// A node to hear knocks at, if possible none of those `tried`: they are told at every node.
-    pub(super) fn listening_post(&self, tried: &[Address]) -> (Address, Arc<Node>) {
+    pub(super) fn listening_post(&self, tried: &[Endpoint]) -> (Endpoint, Arc<Node>) {
         let candidates = self.candidates(None);
         let post = candidates.iter().find(|address| !tried.contains(address));
         // There is at least one seed.
@@ -313,18 +320,21 @@ impl Cluster {
     }
 
     /// Whether a node is part of the cluster, as far as is known.
-    pub(super) fn has(&self, address: &Address) -> bool {
+    pub(super) fn has(&self, address: &Endpoint) -> bool {
         let map = self.map();
         map.nodes().any(|node| node == address) || self.seeds.contains(address)
     }
 
-    pub(super) fn node(&self, address: &Address) -> Arc<Node> {
+    pub(super) fn node(&self, address: &Endpoint) -> Arc<Node> {
         let mut state = self.state.lock();
         if let Some(entry) = state.nodes.get(address) {
             return entry.node.clone();
         }
         let info = self.model.clone().set_addr(address.reached_as(self.model.addr()));
-        let node = Arc::new(Node::new(&info, &self.settings));
+        let node = Arc::new(Node::new(
+            Opener::new(&info, self.settings.connect_timeout),
+            self.settings.pool_size,
+        ));
         let entry = Entry {
             node: node.clone(),
             lane: state.free_lane(),
@@ -344,9 +354,9 @@ impl Cluster {
 
 impl State {
     /// Takes in a map that was just told. Returns the nodes that are not on it, and are forgotten.
-    fn take_in(&mut self, map: SlotMap, seeds: &[Address]) -> Vec<Entry> {
-        let is_gone = |address: &Address| !map.nodes().any(|node| node == address) && !seeds.contains(address);
-        let gone: Vec<Address> = self.nodes.keys().filter(|address| is_gone(address)).cloned().collect();
+    fn take_in(&mut self, map: SlotMap, seeds: &[Endpoint]) -> Vec<Entry> {
+        let is_gone = |address: &Endpoint| !map.nodes().any(|node| node == address) && !seeds.contains(address);
+        let gone: Vec<Endpoint> = self.nodes.keys().filter(|address| is_gone(address)).cloned().collect();
         self.map = Arc::new(map);
         self.told_at = Some(Instant::now());
         gone.iter().filter_map(|address| self.nodes.remove(address)).collect()

@@ -2,7 +2,7 @@
 
 use redis::{ServerError, Value};
 
-use super::slots::Address;
+use super::slots::Endpoint;
 use crate::store::{Failure, redis::reply};
 
 /// What follows on a request to one node.
@@ -11,9 +11,9 @@ pub(super) enum Next {
     /// This is what there is to know: an answer, or that there is none. A request that may have run is not repeated.
     Done,
     /// The slot is another node's.
-    Moved(Address),
+    Moved(Endpoint),
     /// The keys, if they are anywhere, are at another node already, to which their slot is being moved.
-    Ask(Address),
+    Ask(Endpoint),
     /// The keys are partly here and partly there. It will pass.
     Later,
     /// This node cannot do it: another one may have taken its part, or will.
@@ -22,7 +22,7 @@ pub(super) enum Next {
 
 impl Next {
     /// What follows on `outcome` of a request to the node at `asked`.
-    pub(super) fn after(outcome: &Result<Value, Failure>, asked: &Address) -> Self {
+    pub(super) fn after(outcome: &Result<Value, Failure>, asked: &Endpoint) -> Self {
         match outcome {
             Ok(Value::ServerError(error)) => Self::after_error(error, asked),
             Ok(_) => Self::Done,
@@ -32,7 +32,7 @@ impl Next {
         }
     }
 
-    fn after_error(error: &ServerError, asked: &Address) -> Self {
+    fn after_error(error: &ServerError, asked: &Endpoint) -> Self {
         match error.code() {
             "MOVED" => address(error, asked).map_or(Self::Relearn, Self::Moved),
             "ASK" => address(error, asked).map_or(Self::Later, Self::Ask),
@@ -45,9 +45,9 @@ impl Next {
 }
 
 /// The address in `<slot> <host>:<port>`.
-fn address(error: &ServerError, asked: &Address) -> Option<Address> {
+fn address(error: &ServerError, asked: &Endpoint) -> Option<Endpoint> {
     let (_, address) = error.details()?.split_once(' ')?;
-    Address::parse(address, asked)
+    Endpoint::parse(address, asked)
 }
 
 /// Whether a script was stopped since it touched a key that is missing while its slot is being moved. Those that might
@@ -83,9 +83,9 @@ mod tests {
         Ok(Parser::new().parse_value(format!("{text}\r\n").as_bytes()).unwrap())
     }
 
-    fn at(host: &str, port: u16) -> Address {
+    fn at(host: &str, port: u16) -> Endpoint {
         let host = host.to_owned();
-        Address { host, port }
+        Endpoint { host, port }
     }
 
     fn next(outcome: Result<Value, Failure>) -> Next {

@@ -7,19 +7,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::Value;
-
 use super::{
     Cluster, FRESH,
     course::MOST_HOPS,
     redirect::{self, Next},
-    slots::Address,
+    slots::Endpoint,
 };
 use crate::store::{
     Chore, Failure, Found, Kind, Upkeep, because,
     redis::{
         connection::Connection,
-        reply,
+        replicas, reply,
         script::{self, Call, Scripts},
     },
 };
@@ -27,7 +25,7 @@ use crate::store::{
 /// One lane's own connections to the nodes. Usually it needs but one: each node has a lane.
 pub(in crate::store::redis) struct ClusterLine {
     cluster: Arc<Cluster>,
-    connections: HashMap<Address, Connection>,
+    connections: HashMap<Endpoint, Connection>,
     scripts: Arc<Scripts>,
 }
 
@@ -35,11 +33,12 @@ pub(in crate::store::redis) struct ClusterLine {
 struct Errand<'a> {
     /// Where its answer belongs.
     at: usize,
+    chore: &'a Chore,
     call: Call<'a>,
     /// What is sent instead while the keys of `call` are at two nodes.
     while_split: Option<Call<'a>>,
     /// Where it was sent on to, and whether by an ASK.
-    redirected: Option<(Address, bool)>,
+    redirected: Option<(Endpoint, bool)>,
 }
 
 impl ClusterLine {
@@ -84,30 +83,55 @@ impl Upkeep for ClusterLine {
     }
 }
 
-fn errand<'a>(scripts: &'a Scripts, at: usize, chore: &Chore) -> Errand<'a> {
+fn errand<'a>(scripts: &'a Scripts, at: usize, chore: &'a Chore) -> Errand<'a> {
     let while_split = match chore {
-        Chore::Renew(hold, lease) if hold.resource.kind != Kind::Lock => Some(scripts.renewing_alone(hold, *lease)),
+        Chore::Renew(hold, lease, _) if hold.resource.kind != Kind::Lock => Some(scripts.renewing_alone(hold, *lease)),
         _ => None,
     };
     Errand {
         at,
+        chore,
         call: scripts.doing(chore),
         while_split,
         redirected: None,
     }
 }
 
+impl Errand<'_> {
+    /// The same on its way to where it goes on to, if anywhere, when the node at `address` did not do it.
+    fn redirect(mut self, cluster: &Cluster, address: &Endpoint, next: Next) -> Option<Self> {
+        match next {
+            Next::Done => return None,
+            Next::Moved(to) => {
+                cluster.learn_owner(self.call.slot(), &to);
+                self.redirected = Some((to, false));
+            }
+            Next::Ask(to) => self.redirected = Some((to, true)),
+            Next::Later => {
+                self.call = self.while_split.take()?;
+                let asking = matches!(self.redirected, Some((_, true)));
+                self.redirected = Some((address.clone(), asking));
+            }
+            Next::Relearn => {
+                cluster.doubt();
+                return None;
+            }
+        }
+        Some(self)
+    }
+}
+
 /// One performance of chores.
 struct Round<'a> {
     cluster: &'a Cluster,
-    connections: &'a mut HashMap<Address, Connection>,
+    connections: &'a mut HashMap<Endpoint, Connection>,
     answers: Vec<Result<Found, Failure>>,
     /// Those that have no answer yet and can be sent.
     errands: Vec<Errand<'a>>,
 }
 
 impl<'a> Round<'a> {
-    fn target(&self, errand: &Errand) -> Option<Address> {
+    fn target(&self, errand: &Errand) -> Option<Endpoint> {
         match &errand.redirected {
             Some((address, _)) => Some(address.clone()),
             None => self.cluster.map().owner(errand.call.slot()).cloned(),
@@ -116,7 +140,7 @@ impl<'a> Round<'a> {
 
     /// Sends each errand to its node. The nodes share the time, so that a silent one leaves some for the others.
     fn send_all(&mut self, deadline: Instant) {
-        let mut by_node: HashMap<Address, Vec<Errand>> = HashMap::new();
+        let mut by_node: HashMap<Endpoint, Vec<Errand>> = HashMap::new();
         for errand in mem::take(&mut self.errands) {
             match self.target(&errand) {
                 Some(address) => by_node.entry(address).or_default().push(errand),
@@ -134,7 +158,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn send(&mut self, address: &Address, mut errands: Vec<Errand<'a>>, deadline: Instant) {
+    fn send(&mut self, address: &Endpoint, mut errands: Vec<Errand<'a>>, deadline: Instant) {
         let line = || self.cluster.node(address).line();
         let connection = self.connections.entry(address.clone()).or_insert_with(line);
         for errand in &mut errands {
@@ -143,45 +167,30 @@ impl<'a> Round<'a> {
         let calls: Vec<&Call> = errands.iter().map(|errand| &errand.call).collect();
         let outcome = script::run(connection, &calls, deadline);
         self.cluster.note(address, outcome.as_ref().err());
-        match outcome {
-            Ok(replies) => {
-                for (errand, reply) in errands.into_iter().zip(replies) {
-                    self.after(address, errand, reply);
-                }
-            }
+        let replies = match outcome {
+            Ok(replies) => replies,
             Err(failure) => {
                 for errand in errands {
                     self.answers[errand.at] = Err(failure.clone());
                 }
+                return;
             }
-        }
-    }
-
-    /// Draws the consequences of a reply: it is the answer, or the errand goes on to where the reply says. What finds no
-    /// answer in time is tried again in another performance.
-    fn after(&mut self, address: &Address, mut errand: Errand<'a>, reply: Result<Value, Failure>) {
-        let next = Next::after(&reply, address);
-        self.answers[errand.at] = match next {
-            Next::Done => reply.and_then(reply::found),
-            _ => Err(redirect::gave_up(reply)),
         };
-        match next {
-            Next::Done => return,
-            Next::Moved(to) => {
-                self.cluster.learn_owner(errand.call.slot(), &to);
-                errand.redirected = Some((to, false));
-            }
-            Next::Ask(to) => errand.redirected = Some((to, true)),
-            Next::Later => match errand.while_split.take() {
-                Some(call) => {
-                    let asking = matches!(errand.redirected, Some((_, true)));
-                    errand.redirected = Some((address.clone(), asking));
-                    errand.call = call;
+        let mut answered = Vec::new();
+        for (errand, reply) in errands.into_iter().zip(replies) {
+            match Next::after(&reply, address) {
+                Next::Done => answered.push((errand, reply.and_then(reply::found))),
+                next => {
+                    // Unless it finds another one in time, and by then another performance does.
+                    self.answers[errand.at] = Err(redirect::gave_up(reply));
+                    self.errands.extend(errand.redirect(self.cluster, address, next));
                 }
-                None => return,
-            },
-            Next::Relearn => return self.cluster.doubt(),
+            }
         }
-        self.errands.push(errand);
+        let renewals = answered.iter_mut().map(|(errand, answer)| (errand.chore, answer));
+        replicas::confirm_renewals(connection, renewals, deadline);
+        for (errand, answer) in answered {
+            self.answers[errand.at] = answer;
+        }
     }
 }
