@@ -360,11 +360,7 @@ fn urls_that_cannot_work_are_refused_before_anything_is_sent() {
         assert!(!everything_said(&error).contains(SECRET), "{error}");
         assert!(!error.to_string().contains("InvalidClientConfig"), "{error}");
     }
-    for url in [
-        "rediss://h/",
-        "redis-cluster://h",
-        "redlock://a,b,c",
-    ] {
+    for url in ["rediss://h/", "redis-cluster://h", "redlock://a,b,c"] {
         let error = Client::open(format!("{url}?{SECRET}")).unwrap_err();
         assert!(matches!(error, Error::Unsupported(_)), "{url}: {error:?}");
         assert!(!everything_said(&error).contains(SECRET), "{error}");

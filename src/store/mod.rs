@@ -242,7 +242,13 @@ pub(crate) trait Store: Send + Sync {
     /// An audit of the keys that match the glob `pattern`.
     fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor>;
 
-    /// A line of its own for the background work, so that it never waits behind the callers' requests.
+    /// Which lane the background work about `resource` belongs in, at the moment: the work of one lane never waits for
+    /// that of another. Lanes are numbered from 0, and there are as many as there are servers at most, and one.
+    fn lane(&self, _resource: &Resource) -> usize {
+        0
+    }
+
+    /// A line of its own for the background work in one lane, so that it never waits behind the callers' requests.
     fn upkeep(&self) -> Box<dyn Upkeep>;
 }
 

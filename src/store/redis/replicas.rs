@@ -42,14 +42,13 @@ pub(super) fn confirm(connection: &mut Connection, replicas: Replicas, deadline:
 
 /// Turns the answers to renewals that too few replicas confirm into failures. One wait is enough for all that want the
 /// same.
-pub(super) fn confirm_renewals(
+pub(super) fn confirm_renewals<'a>(
     connection: &mut Connection,
-    chores: &[Chore],
-    answers: &mut [Result<Found, Failure>],
+    answered: impl Iterator<Item = (&'a Chore, &'a mut Result<Found, Failure>)>,
     deadline: Instant,
 ) {
     let mut asked: Vec<(Replicas, Result<(), Failure>)> = Vec::new();
-    for (chore, answer) in chores.iter().zip(answers) {
+    for (chore, answer) in answered {
         let (Chore::Renew(_, _, Some(replicas)), Ok(Found::Ours)) = (chore, &answer) else {
             continue;
         };
