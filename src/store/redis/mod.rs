@@ -6,10 +6,11 @@ mod listener;
 mod node;
 mod permission;
 mod pool;
-mod reply;
+pub(in crate::store) mod process;
+pub(in crate::store) mod reply;
 mod script;
 mod socket;
-mod url;
+pub(in crate::store) mod url;
 
 use std::{
     sync::Arc,
@@ -31,6 +32,18 @@ use super::{
     Upkeep, because,
 };
 use crate::{Error, Inspection};
+
+/// What a store on several servers is made of.
+pub(in crate::store) mod parts {
+    pub(in crate::store) use super::{
+        audit::RedisAuditor,
+        connection::Connection,
+        node::Node,
+        pool::{Lent, Urgency},
+        process::Sighting,
+        script::{Call, Scripts, run_on_all},
+    };
+}
 
 /// How servers are spoken to.
 #[derive(Clone)]
