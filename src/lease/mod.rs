@@ -15,7 +15,7 @@ use std::{
 
 pub use self::lost::{Lost, LostReason};
 pub(crate) use self::{
-    cleanup::Doubt,
+    cleanup::{Cleanup, Doubt},
     keeper::{Keeper, Report, Sweeper},
 };
 use crate::{

@@ -7,6 +7,7 @@ use crate::{Error, Finding, Inspection, error::Source, interrupt::Interrupt};
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
+pub(crate) mod quorum;
 pub(crate) mod redis;
 
 /// What can be held: a key on the server, and what stands there.
@@ -168,6 +169,9 @@ pub(crate) struct Abilities {
     pub(crate) knocks: bool,
     /// Whether a lease may be handed on within a client.
     pub(crate) hand_overs: bool,
+    /// Whether the token of an attempt that was not granted is good for the next one. Where it is not, the store itself
+    /// takes back whatever such an attempt has left.
+    pub(crate) tokens_last: bool,
 }
 
 impl Default for Abilities {
@@ -175,6 +179,7 @@ impl Default for Abilities {
         Self {
             knocks: true,
             hand_overs: true,
+            tokens_last: true,
         }
     }
 }

@@ -176,7 +176,7 @@ impl<'a> Waiting<'a> {
         if self.line.as_ref().is_some_and(|line| !line.speak()) {
             return Ok(Step::Repeat);
         }
-        let request = if self.waits {
+        let request = if self.waits && core.store.abilities().knocks {
             self.registration.request(self.contact.begun, self.knocked())
         } else {
             Request::default()
@@ -201,6 +201,9 @@ impl<'a> Waiting<'a> {
         let busy = matches!(answer, Ok(Acquired::Busy { .. }));
         self.registration.note_request(&request, busy);
         let step = self.consequence(&ask, sent, answer, request.heard);
+        if !core.store.abilities().tokens_last && !matches!(step, Ok(Step::Granted(_))) {
+            self.registration.draw_anew();
+        }
         if let Some(line) = &self.line
             && !matches!(step, Ok(Step::Granted(_)))
         {
@@ -265,7 +268,9 @@ impl<'a> Waiting<'a> {
                 return Err(failure.into());
             }
             Err(failure) => {
-                self.registration.doubt_mut().add(sent, ask.lease, &failure);
+                if core.store.abilities().tokens_last {
+                    self.registration.doubt_mut().add(sent, ask.lease, &failure);
+                }
                 if wait.is_cancelled() {
                     // That may be why it failed.
                     return Ok(Step::Repeat);

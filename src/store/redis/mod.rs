@@ -7,15 +7,16 @@ mod listener;
 mod node;
 mod permission;
 mod pool;
+pub(in crate::store) mod process;
 mod replicas;
-mod reply;
+pub(in crate::store) mod reply;
 mod route;
 mod script;
 mod sentinel;
 mod socket;
 mod stream;
 mod tls;
-mod url;
+pub(in crate::store) mod url;
 
 use std::{
     sync::Arc,
@@ -41,6 +42,18 @@ use super::{
     Turn, Upkeep, Wishes, because,
 };
 use crate::{Error, Inspection, keys};
+
+/// What a store on several servers is made of.
+pub(in crate::store) mod parts {
+    pub(in crate::store) use super::{
+        audit::RedisAuditor,
+        connection::{Connection, Opener},
+        node::Node,
+        pool::{Lent, Urgency},
+        process::Sighting,
+        script::{Call, Scripts, run_on_all},
+    };
+}
 
 /// How servers are spoken to.
 #[derive(Clone)]
