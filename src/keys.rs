@@ -77,6 +77,12 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (length > 0).then(|| &key[start..start + length])
 }
 
+/// The hash slot of a key in a cluster, by the rule of the Redis Cluster specification.
+pub(crate) fn slot(key: &[u8]) -> u16 {
+    const CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
+    CRC.checksum(hash_tag(key).unwrap_or(key)) % 16384
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,6 +119,19 @@ mod tests {
             let helper = helper("fencing", main);
             assert_eq!(hash_tag(&helper), Some(hash_tag(main).unwrap_or(main)));
         }
+    }
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        for (key, expected) in [
+            (&b"123456789"[..], 0x31c3),
+            (b"", 0),
+            (b"lock:{user:1}:x", slot(b"user:1")),
+            (b"lock:{}x", slot(b"lock:{}x")),
+        ] {
+            assert_eq!(slot(key), expected);
+        }
+        assert_ne!(slot(b"lock:{}x"), slot(b""));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod socket;
 mod url;
 
 use std::{
+    slice,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -27,10 +28,10 @@ use self::{
     script::{Call, Scripts},
 };
 use super::{
-    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel, Spent, Store, Turn,
-    Upkeep, because,
+    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel,
+    SeveralAcquired, Spent, Store, Turn, Upkeep, because,
 };
-use crate::{Error, Inspection};
+use crate::{Error, Inspection, interrupt::Interrupt};
 
 /// How servers are spoken to.
 #[derive(Clone)]
@@ -57,22 +58,60 @@ impl RedisStore {
     fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {
         self.node.call(call, urgency, timeout)
     }
-}
 
-impl Store for RedisStore {
-    fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure> {
-        let acquiring = [self.scripts.acquiring(ask)];
+    /// Runs one script for somebody who waits, and may have it broken off.
+    fn call_unless_interrupted(
+        &self,
+        call: &Call,
+        interrupt: Option<&Interrupt>,
+        timeout: Duration,
+    ) -> Result<Value, Failure> {
         let (mut connection, deadline) = self.node.connection(Urgency::CanWait, timeout)?;
         connection.open(deadline)?;
-        let _armed = match (ask.interrupt, connection.hanger_up()) {
+        let _armed = match (interrupt, connection.hanger_up()) {
             (Some(interrupt), Some(hang_up)) => {
                 let armed = interrupt.arm(move || hang_up.hang_up());
                 Some(armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?)
             }
             _ => None,
         };
-        let reply = script::run_if_open(&mut connection, &acquiring, deadline)?.remove(0)?;
+        script::run_if_open(&mut connection, slice::from_ref(call), deadline)?.remove(0)
+    }
+
+    /// Runs the scripts of a holder in one round trip.
+    fn call_all(&self, calls: &[Call], timeout: Duration) -> Vec<Result<Found, Failure>> {
+        let replies = self
+            .node
+            .connection(Urgency::First, timeout)
+            .and_then(|(mut connection, deadline)| script::run(&mut connection, calls, deadline));
+        each_found(replies, calls.len())
+    }
+}
+
+impl Store for RedisStore {
+    fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure> {
+        let reply = self.call_unless_interrupted(&self.scripts.acquiring(ask), ask.interrupt, timeout)?;
         reply::acquired(reply, &ask.hold.resource)
+    }
+
+    fn together(&self, _: &Resource, _: &Resource) -> bool {
+        true
+    }
+
+    fn acquire_several(&self, ask: &AskSeveral, timeout: Duration) -> Result<SeveralAcquired, Failure> {
+        let acquiring = self.scripts.acquiring_several(ask);
+        let reply = self.call_unless_interrupted(&acquiring, ask.interrupt, timeout)?;
+        reply::several_acquired(reply, acquiring.keys())
+    }
+
+    fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
+        let renewing = holds.iter().map(|hold| self.scripts.renewing(hold, lease));
+        self.call_all(&renewing.collect::<Vec<_>>(), timeout)
+    }
+
+    fn release_several(&self, spent: &[Spent], repeated: bool, timeout: Duration) -> Vec<Result<Found, Failure>> {
+        let releasing = spent.iter().map(|spent| self.scripts.releasing(spent, repeated));
+        self.call_all(&releasing.collect::<Vec<_>>(), timeout)
     }
 
     fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
@@ -133,9 +172,15 @@ impl Upkeep for Line {
                 Chore::Withdraw(hold) => self.scripts.withdrawing(hold),
             })
             .collect();
-        match script::run(&mut self.connection, &calls, Instant::now() + timeout) {
-            Ok(replies) => replies.into_iter().map(|reply| reply::found(reply?)).collect(),
-            Err(failure) => vec![Err(failure); chores.len()],
-        }
+        let replies = script::run(&mut self.connection, &calls, Instant::now() + timeout);
+        each_found(replies, calls.len())
+    }
+}
+
+/// An answer for each of so many renewals or releases that were sent together.
+fn each_found(replies: Result<Vec<Result<Value, Failure>>, Failure>, count: usize) -> Vec<Result<Found, Failure>> {
+    match replies {
+        Ok(replies) => replies.into_iter().map(|reply| reply::found(reply?)).collect(),
+        Err(failure) => vec![Err(failure); count],
     }
 }

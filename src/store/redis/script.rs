@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 use redis::{Arg, Cmd, ToRedisArgs, Value};
 
 use super::{connection::Connection, permission, reply};
-use crate::store::{Ask, Failure, Hold, KEPT, Kind, Resource, Sequel, Spent, millis_rounded_up};
+use crate::store::{Ask, AskSeveral, Failure, Hold, KEPT, Kind, Resource, Sequel, Spent, millis_rounded_up};
 
 pub(super) struct Scripts {
     lock: Kit,
     semaphore: Kit,
+    acquire_several: Script,
     set_limit: Script,
     /// How long the mark of a release stays. It has to outlive the repetition of a release whose answer was lost, which
     /// ends within two command timeouts.
@@ -80,6 +81,11 @@ impl Scripts {
         Self {
             lock: kit!("lock.lua"),
             semaphore: kit!("semaphore.lua"),
+            acquire_several: Script::new(concat!(
+                include_str!("../scripts/base.lua"),
+                "\n",
+                include_str!("../scripts/acquire_several.lua"),
+            )),
             set_limit: Script::new(text!("semaphore.lua", "queue.lua", "set_limit.lua")),
             mark_ttl: (command_timeout * 3).max(Duration::from_secs(1)),
         }
@@ -99,7 +105,8 @@ impl Scripts {
                 &kit.inspect,
             ]
         });
-        scripts.chain([&self.set_limit]).map(|script| script.text).collect()
+        let others = [&self.acquire_several, &self.set_limit];
+        scripts.chain(others).map(|script| script.text).collect()
     }
 
     fn kit(&self, resource: &Resource) -> &Kit {
@@ -145,6 +152,27 @@ impl Scripts {
             .arg(place.claim.map_or(0, millis_rounded_up));
         let companions = place.companions.iter();
         companions.fold(call, |call, (token, number)| call.arg(token.as_bytes()).arg(*number))
+    }
+
+    pub(super) fn acquiring_several(&self, ask: &AskSeveral) -> Call<'_> {
+        let keys = 2 * ask.holds.len();
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.acquire_several.sha1).arg(keys);
+        for Hold { resource, .. } in ask.holds {
+            command.arg(&*resource.key).arg(helper::counter(resource));
+        }
+        command
+            .arg(millis_rounded_up(ask.lease))
+            .arg(KEPT.as_millis() as u64)
+            .arg(u8::from(ask.all_or_none));
+        for Hold { token, .. } in ask.holds {
+            command.arg(token.as_bytes());
+        }
+        Call {
+            script: &self.acquire_several,
+            keys,
+            command,
+        }
     }
 
     pub(super) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
