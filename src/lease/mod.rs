@@ -293,11 +293,17 @@ impl Lease {
     }
 
     /// Makes a lease that was kept for its holder so far, without a callback, the holder's on the terms `to` from `now` on.
+    /// It is as long as the first of theirs.
     pub(crate) fn begin(&self, to: &Terms, now: Moment) {
         let mut state = self.state.lock();
-        state.must_end = now + to.max_hold;
-        state.valid_until = state.valid_until.min(state.must_end);
-        state.exhausted = state.valid_until == state.must_end;
+        let length = self.terms.length;
+        state.exhausted = to.max_hold <= length;
+        state.must_end = if state.exhausted {
+            // It was asked for just as long.
+            state.valid_until + drift(length)
+        } else {
+            now + to.max_hold
+        };
         state.on_lost = to.on_lost.clone();
     }
 

@@ -27,12 +27,11 @@ struct Kit {
     inspect: Script,
 }
 
-/// The text of a script: what every one begins with, the kind of slot that it is for, and itself.
+/// The text of a script: what every one begins with, the kind of slot that it is for, if it is for one, and itself.
 macro_rules! text {
-    ($slot:literal, $($part:literal),+) => {
+    ($($part:literal),+) => {
         concat!(
             include_str!("../scripts/base.lua"), "\n",
-            include_str!(concat!("../scripts/", $slot)), "\n",
             $(include_str!(concat!("../scripts/", $part)), "\n"),+
         )
     };
@@ -81,11 +80,7 @@ impl Scripts {
         Self {
             lock: kit!("lock.lua"),
             semaphore: kit!("semaphore.lua"),
-            acquire_several: Script::new(concat!(
-                include_str!("../scripts/base.lua"),
-                "\n",
-                include_str!("../scripts/acquire_several.lua"),
-            )),
+            acquire_several: Script::new(text!("acquire_several.lua")),
             set_limit: Script::new(text!("semaphore.lua", "queue.lua", "set_limit.lua")),
             mark_ttl: (command_timeout * 3).max(Duration::from_secs(1)),
         }
