@@ -141,8 +141,8 @@ impl Guard {
     /// The tokens of a semaphore are unique and ordered by grant too. They tell its holders apart, but keep none of
     /// them off: several hold permits at once by rights.
     ///
-    /// Each of [several locks](crate::MultiLock) has its own, and this is the first one's: send each resource the token of
-    /// the lock that protects it, from [`fencing_tokens`](Self::fencing_tokens).
+    /// Each of [several locks](crate::MultiLock) has its own, and this is the first one's: send each resource the token
+    /// of the lock that protects it, from [`fencing_tokens`](Self::fencing_tokens).
     pub fn fencing_token(&self) -> u64 {
         self.first().fencing_token
     }
@@ -156,8 +156,9 @@ impl Guard {
             .collect()
     }
 
-    /// Returns the random token that stands for the grant at the key on the server: of several locks, at the first one's. A
-    /// guard to which the lock was [handed on](crate::Lock::handoffs) within its client has that of the one before.
+    /// Returns the random token that stands for the grant at the key on the server: of several locks, at the first
+    /// one's. A guard to which the lock was [handed on](crate::Lock::handoffs) within its client has that of the one
+    /// before.
     pub fn token(&self) -> &str {
         self.first().lease.hold.token.as_str()
     }
@@ -172,8 +173,8 @@ impl Guard {
         !self.remaining().is_zero()
     }
 
-    /// Returns how long the lock is certainly held from now on if nothing renews it; zero once it is lost. Of several, how
-    /// long all of them are. No I/O.
+    /// Returns how long the lock is certainly held from now on if nothing renews it; zero once it is lost. Of several,
+    /// how long all of them are. No I/O.
     ///
     /// Counted on the machine's boot-time clock from before the granted request was sent, less 1 % of the lease and
     /// 2 ms for clocks that run apart. The server frees the lock only after that.
@@ -203,8 +204,8 @@ impl Guard {
         }
     }
 
-    /// Makes the lease end `lease` from now, unless it lasts longer already. One round trip, also for several locks on one
-    /// server; at most one command timeout.
+    /// Makes the lease end `lease` from now, unless it lasts longer already. One round trip, also for several locks on
+    /// one server; at most one command timeout.
     ///
     /// A lock that is renewed goes on being renewed; that does not shorten what was extended.
     ///

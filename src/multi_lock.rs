@@ -24,7 +24,8 @@ const MOST_NAMES: usize = 1_000;
 /// Several named locks that are held as one, by one [`Guard`].
 ///
 /// Made by [`Client::multi_lock`]. They are the very locks that [`Client::lock`] names: who holds several keeps out who
-/// wants one of them, and the other way round. All are taken or none is, in one round trip if they are free and on one server.
+/// wants one of them, and the other way round. All are taken or none is, in one round trip if they are free and on one
+/// server.
 ///
 /// ```
 /// # let client = redlatch::Client::open("memory://")?;
@@ -40,15 +41,16 @@ const MOST_NAMES: usize = 1_000;
 /// ```
 ///
 /// **No deadlock among them.** Whoever waits takes the locks one after the other in one order, which is the same
-/// everywhere, and holds those that it has; so no two can wait for each other, and one that wants many does not starve. While
-/// it waits for one, what it has is renewed, and kept from others. Who holds a lock and *then* acquires another one or several
-/// may still deadlock.
+/// everywhere, and holds those that it has; so no two can wait for each other, and one that wants many does not starve.
+/// While it waits for one, what it has is renewed, and kept from others. Who holds a lock and *then* acquires another
+/// one or several may still deadlock.
 ///
-/// **The weakest counts.** The guard holds as long as all its locks are held; each loss is told to the callback by its name. A
-/// lock that is lost while others are waited for is taken again.
+/// **The weakest counts.** The guard holds as long as all its locks are held; each loss is told to the callback by its
+/// name. A lock that is lost while others are waited for is taken again.
 ///
-/// Settings are chained by value and checked when the locks are acquired, before anything is sent. There is no fixed lease,
-/// order or hand-over as a [`Lock`](crate::Lock) may have: [`max_hold`](Self::max_hold) bounds how long they are held.
+/// Settings are chained by value and checked when the locks are acquired, before anything is sent. There is no fixed
+/// lease, order or hand-over as a [`Lock`](crate::Lock) may have: [`max_hold`](Self::max_hold) bounds how long they are
+/// held.
 #[derive(Clone)]
 #[must_use = "locks do nothing until they are acquired"]
 pub struct MultiLock {
@@ -100,14 +102,15 @@ impl MultiLock {
 
     /// Sets a callback that is told of each lock that is lost while the guard exists, by its [name](Lost::name).
     ///
-    /// It is called as that of [`Lock::on_lost`](crate::Lock::on_lost) is: on a thread of the client's own, one call after the
-    /// other. The locks that are not lost are still renewed, until the guard is released. Defaults to none.
+    /// It is called as that of [`Lock::on_lost`](crate::Lock::on_lost) is: on a thread of the client's own, one call
+    /// after the other. The locks that are not lost are still renewed, until the guard is released. Defaults to none.
     pub fn on_lost(mut self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
         self.terms.on_lost = Some(Arc::new(callback));
         self
     }
 
-    /// Returns the names, each of them once, in the order in which they are taken: by hash slot of a cluster, then by bytes.
+    /// Returns the names, each of them once, in the order in which they are taken: by hash slot of a cluster, then by
+    /// bytes.
     pub fn names(&self) -> impl Iterator<Item = &[u8]> {
         self.names.iter().map(|name| &**name)
     }
@@ -122,8 +125,8 @@ impl MultiLock {
         self.acquire_with(Wait::forever())
     }
 
-    /// Acquires all locks if all are free; `None` if somebody holds one of them. No waiting; one round trip if they are on one
-    /// server.
+    /// Acquires all locks if all are free; `None` if somebody holds one of them. No waiting; one round trip if they are
+    /// on one server.
     ///
     /// # Errors
     ///
@@ -147,15 +150,16 @@ impl MultiLock {
 
     /// Acquires all locks, waiting as `wait` says, in all: the general form.
     ///
-    /// When it fails, nothing is held. What it had by then is given back before it returns [`Error::Timeout`], for which it may
-    /// take one [command timeout](crate::ClientBuilder::command_timeout) more, and in the background otherwise.
+    /// When it fails, nothing is held. What it had by then is given back before it returns [`Error::Timeout`], for
+    /// which it may take one [command timeout](crate::ClientBuilder::command_timeout) more, and in the background
+    /// otherwise.
     ///
     /// # Errors
     ///
-    /// - [`Error::InvalidArgument`] for no names, more than 1000, a name or a setting that cannot work; [`Error::Forked`] in a
-    ///   forked child, [`Error::Thread`]: nothing was sent.
-    /// - [`Error::Timeout`] when the wait is over, with the name of the lock that could not be had, and the last failure met
-    ///   meanwhile.
+    /// - [`Error::InvalidArgument`] for no names, more than 1000, a name or a setting that cannot work;
+    ///   [`Error::Forked`] in a forked child, [`Error::Thread`]: nothing was sent.
+    /// - [`Error::Timeout`] when the wait is over, with the name of the lock that could not be had, and the last
+    ///   failure met meanwhile.
     /// - All others as for [one lock](crate::Lock::acquire_with).
     pub fn acquire_with(&self, wait: Wait) -> Result<Guard, Error> {
         let (core, resources) = self.resolve()?;
@@ -168,9 +172,9 @@ impl MultiLock {
     ///
     /// # Errors
     ///
-    /// [`Error::Lost`] if one of them was lost before `work` ended: it did run, and its value is dropped. Otherwise the errors
-    /// of [`acquire`](Self::acquire), and `work` did not run. A release that the server does not confirm is no error: it is
-    /// completed in the background.
+    /// [`Error::Lost`] if one of them was lost before `work` ended: it did run, and its value is dropped. Otherwise the
+    /// errors of [`acquire`](Self::acquire), and `work` did not run. A release that the server does not confirm is no
+    /// error: it is completed in the background.
     ///
     /// # Panics
     ///
@@ -205,8 +209,8 @@ impl MultiLock {
         self.acquire_with(wait)?.run(|_| work())
     }
 
-    /// As [`with_lock`](Self::with_lock), for work that wants to see the guard: its fencing tokens, or whether all locks are
-    /// still held.
+    /// As [`with_lock`](Self::with_lock), for work that wants to see the guard: its fencing tokens, or whether all
+    /// locks are still held.
     ///
     /// # Errors
     ///
@@ -219,15 +223,16 @@ impl MultiLock {
         self.acquire()?.run(work)
     }
 
+    /// Refuses names and settings that cannot work. No I/O.
+    #[cfg(feature = "capi")]
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.resolve().map(drop)
+    }
+
     /// The client's core and what is to be held, if names and terms can work there.
     fn resolve(&self) -> Result<(&Arc<Core>, Vec<Resource>), Error> {
         let core = self.client.core()?;
-        let count = self.names.len();
-        if !(1..=MOST_NAMES).contains(&count) {
-            return Err(Error::invalid(format!(
-                "a multi-lock of {count} names cannot work: it must have from 1 to {MOST_NAMES}"
-            )));
-        }
+        check_count(self.names.len())?;
         self.terms.check()?;
         let resources = self.names.iter().map(|name| {
             let key = core.keyspace.main(Kind::Lock, name)?.into();
@@ -238,6 +243,16 @@ impl MultiLock {
         });
         Ok((core, resources.collect::<Result<_, Error>>()?))
     }
+}
+
+/// Refuses numbers of names that cannot work.
+pub(crate) fn check_count(count: usize) -> Result<(), Error> {
+    if (1..=MOST_NAMES).contains(&count) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a multi-lock of {count} names cannot work: it must have from 1 to {MOST_NAMES}"
+    )))
 }
 
 // No user code runs while anything inside is half changed, so a panic in it leaves nothing broken.

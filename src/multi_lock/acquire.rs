@@ -33,14 +33,14 @@ impl Wanted {
 
 /// An acquire of several locks that is under way. What it has when it is dropped is given back in the background.
 ///
-/// Nobody waits for a lock while holding one that comes after it, so no two can wait for each other, directly or by way of
-/// others. That is also why a lock that is lost meanwhile costs all that come after it.
+/// Nobody waits for a lock while holding one that comes after it, so no two can wait for each other, directly or by way
+/// of others. That is also why a lock that is lost meanwhile costs all that come after it.
 struct Taking<'a> {
     core: &'a Arc<Core>,
     wait: &'a Wait,
     watch: Option<&'a Watch>,
-    /// Those on which each lock is held while others are waited for: it is kept alive whatever the user's say, which count
-    /// from when all are held.
+    /// Those on which each lock is held while others are waited for: it is kept alive whatever the user's say, which
+    /// count from when all are held.
     terms: Terms,
     started: Moment,
     deadline: Moment,
@@ -125,8 +125,8 @@ impl Taking<'_> {
                     self.wait_for_first()?;
                 }
             }
-            // What stood there while others were waited for may have been deleted since the last renewal. Without an answer
-            // each holds as long as it did before.
+            // What stood there while others were waited for may have been deleted since the last renewal. Without an
+            // answer each holds as long as it did before.
             let old: Vec<&Held> = self.held[..mem::take(&mut self.old)].iter().collect();
             let _ = several::renew(&old, self.terms.length);
             self.take_losses_in();
@@ -220,7 +220,7 @@ impl Taking<'_> {
         for fencing_token in fencing_tokens {
             self.take_up(fencing_token, sent);
         }
-        taken.map_or(Attempt::Granted, |at| Attempt::Taken(at))
+        taken.map_or(Attempt::Granted, Attempt::Taken)
     }
 
     /// Takes in that the first of the wanted ones was granted by a request that was sent at `sent`.

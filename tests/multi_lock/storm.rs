@@ -1,4 +1,5 @@
-//! Many threads that take random sets of the same names. A few seconds each by default, or as many as `REDLATCH_LONG` says.
+//! Many threads that take random sets of the same names. A few seconds each by default, or as many as `REDLATCH_LONG`
+//! says.
 
 use std::{
     sync::{

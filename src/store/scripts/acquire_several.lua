@@ -1,5 +1,5 @@
--- Grants several locks at once: those that are free or the caller's already, in the order of the keys, up to the first that
--- is taken. What was left to a waiter is taken.
+-- Grants several locks at once: those that are free or the caller's already, in the order of the keys, up to the first
+-- that is taken. What was left to a waiter is taken.
 --
 -- KEYS  for each lock: 1 lock   2 fencing counter
 -- ARGV  1 lease in ms   2 how long the counters outlive the grants, in ms   3 1 to grant all or none, else 0
