@@ -8,7 +8,7 @@ use crate::{
     Expiry, Holder, Inspection,
     error::Source,
     keys,
-    store::{Acquired, Failure, Found, Resource, Turn, because},
+    store::{Acquired, Failure, Found, Resource, SeveralAcquired, Turn, because},
 };
 
 /// Said to a request of many words, in place of NOAUTH.
@@ -61,6 +61,25 @@ pub(in crate::store) struct Part {
     /// Its clock, in microseconds.
     pub(in crate::store) clock: u64,
     pub(in crate::store) outcome: Acquired,
+}
+
+/// The answer to an attempt to acquire several, whose keys these are.
+pub(super) fn several_acquired<'a>(
+    reply: Value,
+    mut keys: impl Iterator<Item = &'a [u8]>,
+) -> Result<SeveralAcquired, Failure> {
+    if let Value::ServerError(error) = &reply
+        && error.code() == "KEYCONFLICT"
+        && let Some(at) = error.details().and_then(|at| at.parse::<usize>().ok())
+        && let Some(key) = keys.nth(at.saturating_sub(1))
+    {
+        return Err(Failure::KeyConflict(key.to_vec()));
+    }
+    let (taken, fencing_tokens): (usize, Vec<u64>) = parsed(reply)?;
+    Ok(SeveralAcquired {
+        fencing_tokens,
+        taken: taken.checked_sub(1),
+    })
 }
 
 /// The answer to a change of the limit of `resource`.

@@ -16,12 +16,13 @@ use super::{
 };
 use crate::{
     keys,
-    store::{Ask, Chore, Failure, Hold, KEPT, Kind, Resource, Sequel, Spent, millis_rounded_up},
+    store::{Ask, AskSeveral, Chore, Failure, Hold, KEPT, Kind, Resource, Sequel, Spent, millis_rounded_up},
 };
 
 pub(in crate::store) struct Scripts {
     lock: Kit,
     semaphore: Kit,
+    acquire_several: Script,
     set_limit: Script,
     quorum: quorum::Kit,
     /// How long the mark of a release stays. It has to outlive the repetition of a release whose answer was lost, which
@@ -43,12 +44,11 @@ struct Kit {
 const ON_ONE_SERVER: &str = "local in_cluster = false\n";
 const IN_CLUSTER: &str = "local in_cluster = true\n";
 
-/// The text of a script: what every one begins with, the kind of slot that it is for, and itself.
+/// The text of a script: what every one begins with, the kind of slot that it is for, if it is for one, and itself.
 macro_rules! text {
-    ($slot:literal, $($part:literal),+) => {
+    ($($part:literal),+) => {
         concat!(
             include_str!("../scripts/base.lua"), "\n",
-            include_str!(concat!("../scripts/", $slot)), "\n",
             $(include_str!(concat!("../scripts/", $part)), "\n"),+
         )
     };
@@ -102,6 +102,7 @@ impl Scripts {
         Self {
             lock: kit!("lock.lua", in_cluster),
             semaphore: kit!("semaphore.lua", in_cluster),
+            acquire_several: Script::new(text!("acquire_several.lua"), in_cluster),
             set_limit: set_limit.behind_barrier(),
             quorum: quorum::Kit::new(),
             mark_ttl: (command_timeout * 3).max(Duration::from_secs(1)),
@@ -122,7 +123,8 @@ impl Scripts {
                 &kit.inspect,
             ]
         });
-        let others = [&self.set_limit].into_iter().chain(self.quorum.scripts());
+        let others = [&self.acquire_several, &self.set_limit].into_iter();
+        let others = others.chain(self.quorum.scripts());
         scripts.chain(others).map(|script| &script.text[..]).collect()
     }
 
@@ -177,6 +179,28 @@ impl Scripts {
             Chore::Renew(hold, lease, _) => self.renewing(hold, *lease),
             Chore::Evict(hold) => self.evicting(hold),
             Chore::Withdraw(hold) => self.withdrawing(hold),
+        }
+    }
+
+    pub(super) fn acquiring_several(&self, ask: &AskSeveral) -> Call<'_> {
+        let keys = 2 * ask.holds.len();
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.acquire_several.sha1).arg(keys);
+        for Hold { resource, .. } in ask.holds {
+            command.arg(&*resource.key).arg(helper::counter(resource));
+        }
+        command
+            .arg(millis_rounded_up(ask.lease))
+            .arg(KEPT.as_millis() as u64)
+            .arg(u8::from(ask.all_or_none));
+        for Hold { token, .. } in ask.holds {
+            command.arg(token.as_bytes());
+        }
+        Call {
+            script: &self.acquire_several,
+            keys,
+            command,
+            asking: false,
         }
     }
 

@@ -332,7 +332,13 @@ static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
         };
     }
     let set_limit = script!("semaphore", "queue", "set_limit");
-    let all = kit!("lock").into_iter().chain(kit!("semaphore")).chain([set_limit]);
+    let acquire_several = (
+        "lock",
+        "acquire_several",
+        concat!(file!("base"), file!("acquire_several")),
+    );
+    let others = [set_limit, acquire_several];
+    let all = kit!("lock").into_iter().chain(kit!("semaphore")).chain(others);
     all.map(|(slot, name, text)| Script {
         slot,
         name,
@@ -361,7 +367,12 @@ pub fn is_acquire(args: &[Vec<u8>]) -> bool {
     runs(args, "acquire")
 }
 
-/// Whether a command does so and asks for a place among those who wait.
+/// Whether a command runs redlatch's script for acquiring several locks at once.
+pub fn is_acquire_several(args: &[Vec<u8>]) -> bool {
+    runs(args, "acquire_several")
+}
+
+/// Whether a command runs the script for acquiring and asks for a place among those who wait.
 pub fn is_registration(args: &[Vec<u8>]) -> bool {
     // It says at which channel to knock. The keys of helpers begin with a hash tag.
     is_acquire(args) && args.iter().any(|arg| arg.starts_with(b"redlatch:"))
