@@ -338,7 +338,7 @@ impl Store for QuorumStore {
             Verdict::NoQuorum => None,
         };
         inner.take_back(ask, &votes, sent, end);
-        Err(failure.unwrap_or_else(|| tally::failure(&inner.panel.names(), &votes)))
+        Err(failure.unwrap_or_else(|| tally::not_granted(&inner.panel.names(), &votes)))
     }
 
     fn renew(&self, hold: &Hold, lease: Duration, _: Option<Replicas>, timeout: Duration) -> Result<Found, Failure> {

@@ -224,6 +224,18 @@ pub(super) fn failure<T>(names: &[&str], outcomes: &[Outcome<T>]) -> Failure {
     }
 }
 
+/// As [`failure`], of an attempt to acquire. Nothing of it is left to find out: what it may have left is taken back. So it
+/// counts as unanswered, and is made again at once, only if a connection broke: that one may have died long before.
+pub(super) fn not_granted(names: &[&str], votes: &[Outcome<Vote>]) -> Failure {
+    match failure(names, votes) {
+        Failure::NoQuorum { source, .. } => Failure::NoQuorum {
+            source,
+            unanswered: votes.iter().any(|vote| matches!(vote.failure(), Some(Failure::Cut(_)))),
+        },
+        other => other,
+    }
+}
+
 /// Why no majority of the servers has agreed.
 #[derive(Debug)]
 struct NoMajority {

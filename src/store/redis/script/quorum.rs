@@ -15,7 +15,8 @@ macro_rules! text {
         concat!(
             include_str!("../../scripts/base.lua"),
             "\n",
-            include_str!(concat!("../../scripts/", $part))
+            include_str!(concat!("../../scripts/", $part)),
+            "\n"
         )
     };
 }
