@@ -15,6 +15,8 @@ mod process;
 mod proxy;
 mod server;
 mod time;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod worker;
 
 pub use errors::{chain, everything_said, lost};
