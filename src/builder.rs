@@ -182,11 +182,13 @@ impl ClientBuilder {
             "memory" => Ok(Arc::new(MemoryStore::shared(&self.url, clock.clone()))),
             "redis" | "valkey" | "rediss" | "valkeys" | "unix" => Ok(Arc::new(RedisStore::new(&self.url, settings)?)),
             "redis-sentinel" => Ok(Arc::new(RedisStore::by_sentinels(&self.url, settings)?)),
-            "redis-cluster" | "redlock" => Err(Error::Unsupported(format!(
+            "redis-cluster" => Ok(Arc::new(RedisStore::in_cluster(&self.url, settings)?)),
+            "redlock" => Err(Error::Unsupported(format!(
                 "this version cannot open `{scheme}://` URLs"
             ))),
             _ => Err(Error::invalid(
-                "the URL cannot be used: its scheme is none of `redis`, `rediss`, `valkey`, `valkeys`, `unix`, `redis-sentinel` and `memory`",
+                "the URL cannot be used: its scheme is none of `redis`, `rediss`, `valkey`, `valkeys`, `unix`, \
+                 `redis-sentinel`, `redis-cluster` and `memory`",
             )),
         }
     }

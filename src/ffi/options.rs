@@ -151,6 +151,29 @@ pub unsafe extern "C" fn redlatch_options_set_poll_interval_ms(
     })
 }
 
+/// Sets how the sentinels of a "redis-sentinel://" URL are logged in to, if they want that; the URL's own log-in is for
+/// the master. An empty `user` is the default one. Defaults to none.
+///
+/// Errors: REDLATCH_INVALID_ARGUMENT if one of them is not UTF-8, REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_sentinel_login(
+    options: *mut redlatch_options,
+    user: *const c_char,
+    password: *const c_char,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let (options, user, password) = unsafe {
+            (
+                borrow(options, "options")?,
+                text(user, "user")?,
+                text(password, "password")?,
+            )
+        };
+        options.set(|builder| builder.sentinel_login(user, password))
+    })
+}
+
 /// Frees settings. Does nothing for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_options_free(options: *mut redlatch_options) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::{
     clock::Moment,
     mistakes::{Mistake, makes},
-    store::{Chore, Failure, Hold},
+    store::{Chore, Failure, Hold, Resource},
 };
 
 /// What is not known about the attempts that were made to acquire with one token.
@@ -85,6 +85,10 @@ impl Cleanup {
         }
     }
 
+    pub(super) fn resource(&self) -> &Resource {
+        &self.hold.resource
+    }
+
     pub(super) fn chore(&self) -> Chore {
         let hold = self.hold.clone();
         if self.place_only && !makes(Mistake::PassesOnByForce) {
@@ -113,7 +117,7 @@ mod tests {
     use super::*;
     use crate::{
         clock::{Clock, ManualClock},
-        store::{Resource, because},
+        store::because,
     };
 
     const LEASE: Duration = Duration::from_secs(10);

@@ -129,8 +129,18 @@ pub(crate) struct Ask<'a> {
     pub(crate) place: Option<&'a Place<'a>>,
     /// Whether an attempt before asked for a place.
     pub(crate) asked_for_place: bool,
+    /// Who has to confirm the grant.
+    pub(crate) replicas: Option<Replicas>,
     /// What breaks the request off, if anything may.
     pub(crate) interrupt: Option<&'a Interrupt>,
+}
+
+/// How many replicas of the server have to confirm that they have a grant or renewal too, and in what time. It comes on top
+/// of that which the request itself may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Replicas {
+    pub(crate) count: u32,
+    pub(crate) timeout: Duration,
 }
 
 /// A place among those who wait for a key.
@@ -176,6 +186,7 @@ pub(crate) struct Wishes {
     pub(crate) lease: Duration,
     pub(crate) fair: bool,
     pub(crate) hand_overs: bool,
+    pub(crate) replicas: bool,
 }
 
 /// A server that grants leases.
@@ -197,7 +208,13 @@ pub(crate) trait Store: Send + Sync {
     fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure>;
 
     /// Makes the key last at least `lease` from now if it is the token's; never shortens it, never creates it.
-    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure>;
+    fn renew(
+        &self,
+        hold: &Hold,
+        lease: Duration,
+        replicas: Option<Replicas>,
+        timeout: Duration,
+    ) -> Result<Found, Failure>;
 
     /// Takes the key from the token, whose grant drew `fencing_token`, and leaves it to the next who waits. `repeated`
     /// says that the same was asked before, and not answered: what that request did counts as well, and it is a failure
@@ -225,7 +242,13 @@ pub(crate) trait Store: Send + Sync {
     /// An audit of the keys that match the glob `pattern`.
     fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor>;
 
-    /// A line of its own for the background work, so that it never waits behind the callers' requests.
+    /// Which lane the background work about `resource` belongs in, at the moment: the work of one lane never waits for
+    /// that of another. Lanes are numbered from 0, and there are as many as there are servers at most, and one.
+    fn lane(&self, _resource: &Resource) -> usize {
+        0
+    }
+
+    /// A line of its own for the background work in one lane, so that it never waits behind the callers' requests.
     fn upkeep(&self) -> Box<dyn Upkeep>;
 }
 
@@ -287,7 +310,7 @@ pub(crate) trait Auditor: Send {
 /// One request of the background work.
 pub(crate) enum Chore {
     /// As [`Store::renew`].
-    Renew(Hold, Duration),
+    Renew(Hold, Duration, Option<Replicas>),
     /// As [`Store::evict`].
     Evict(Hold),
     /// Takes back the token's place among those who wait, and leaves to the next one what was left to it. What it holds

@@ -433,6 +433,7 @@ mod tests {
                 max_hold: Duration::MAX,
                 handoffs: 0,
                 fair: true,
+                replicas: None,
                 on_lost: None,
             })
             .unwrap();
@@ -459,6 +460,7 @@ mod tests {
             fair: true,
             place: Some(&place),
             asked_for_place: true,
+            replicas: None,
             interrupt: None,
         };
         core.store.acquire(&ask, SECOND).unwrap();

@@ -190,11 +190,14 @@ impl<'a> Waiting<'a> {
             fair: terms.fair,
             place: request.asks.then_some(&place),
             asked_for_place: request.asked_before,
+            replicas: terms.replicas,
             interrupt: self.watch.map(Watch::interrupt),
         };
         let sent = core.clock.now();
         let end = self.deadline + core.command_timeout;
-        let answer = core.store.acquire(&ask, core.command_timeout.min(sent.until(end)));
+        let for_replicas = terms.replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
+        let timeout = core.command_timeout.min(sent.until(end)) + for_replicas;
+        let answer = core.store.acquire(&ask, timeout);
         let busy = matches!(answer, Ok(Acquired::Busy { .. }));
         self.registration.note_request(&request, busy);
         let step = self.consequence(&ask, sent, answer, request.heard);
@@ -255,6 +258,11 @@ impl<'a> Waiting<'a> {
                     self.pauses.next()
                 };
                 return Ok(Step::Wait(self.registration.look_after(interval, ttl, now)));
+            }
+            Err(failure @ Failure::NotReplicated { .. }) => {
+                self.contact.heard();
+                self.registration.doubt_mut().add(sent, ask.lease, &failure);
+                return Err(failure.into());
             }
             Err(failure) => {
                 self.registration.doubt_mut().add(sent, ask.lease, &failure);

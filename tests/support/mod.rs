@@ -7,18 +7,22 @@
 // Every test binary compiles this module for itself, and each needs only a part of it.
 #![allow(dead_code, unused_imports)]
 
+mod cluster;
 mod errors;
 mod flag;
 mod long;
 mod port;
 mod process;
 mod proxy;
+mod redlock;
+mod sentinel;
 mod server;
 mod time;
 #[cfg(feature = "tls")]
 pub mod tls;
 mod worker;
 
+pub use cluster::{Cluster, Migration};
 pub use errors::{chain, everything_said, lost};
 pub use flag::SetOnDrop;
 pub use long::long_run;
@@ -26,6 +30,8 @@ pub use proxy::{
     Fault, FaultHandle, Proxy, Script, is_acquire, is_inspect, is_registration, is_release, is_renew, is_set_limit,
     is_turn, is_withdraw, load_scripts, scripts,
 };
+pub use redlock::Redlock;
+pub use sentinel::Sentinels;
 pub use server::{Server, shared};
 pub use time::{SECOND, SLACK, millis, wait_until};
 pub use worker::{Worker, worker_url};

@@ -116,6 +116,10 @@ impl Proxy {
         &self.url
     }
 
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
     /// Begins a rule for the commands whose arguments, the command's name included, `matches`.
     ///
     /// A command counts once it has arrived. One that is answered by NOSCRIPT did nothing and does

@@ -16,6 +16,9 @@ use super::time::wait_until;
 /// How long a server may take to start, stop or answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a replica may take until it follows its master.
+const REPLICATION_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Runs the server ($2 and on) with its log in the directory $1, and tells its pid.
 ///
 /// The server is killed when a line comes in, and also when the input ends, since that is what a
@@ -47,6 +50,8 @@ pub struct Server {
     port: ReservedPort,
     password: Option<String>,
     extra: Vec<String>,
+    /// Whether it reads its configuration file, and may rewrite it.
+    configured: bool,
     process: Mutex<Option<Process>>,
     dir: TempDir,
 }
@@ -80,6 +85,16 @@ impl Server {
 
     /// As `start_with`, or the log of a server that does not start.
     pub fn try_start_with(extra: &[&str]) -> Result<Self, String> {
+        Self::start_configured(None, extra)
+    }
+
+    /// As [`start_with`](Self::start_with), with a configuration file as well, which the server may rewrite: it comes
+    /// back from a restart with what stands there by then, such as the master that a Sentinel gave it.
+    pub fn start_with_config(config: &str, extra: &[&str]) -> Self {
+        Self::start_configured(Some(config), extra).unwrap_or_else(|log| panic!("the server did not start: {log}"))
+    }
+
+    fn start_configured(config: Option<&str>, extra: &[&str]) -> Result<Self, String> {
         let password = extra
             .iter()
             .position(|arg| *arg == "--requirepass")
@@ -92,9 +107,13 @@ impl Server {
             port: ReservedPort::reserve().expect("a free TCP port"),
             password,
             extra: extra.iter().map(|arg| (*arg).to_owned()).collect(),
+            configured: config.is_some(),
             process: Mutex::new(None),
             dir,
         };
+        if let Some(config) = config {
+            fs::write(server.config(), config).expect("to write the server's configuration");
+        }
         // Another port helps only where a port cannot be reserved.
         for _ in 0..20 {
             match server.launch() {
@@ -106,6 +125,20 @@ impl Server {
             }
         }
         Err("no free TCP port was found in 20 attempts".to_owned())
+    }
+
+    /// Starts a replica of this server, and waits until it follows.
+    pub fn start_replica(&self) -> Self {
+        let port = self.port().to_string();
+        let replica = Self::start_with(&["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"]);
+        wait_until("the replica to follow", REPLICATION_PATIENCE, || {
+            let info: String = redis::cmd("INFO")
+                .arg("replication")
+                .query(&mut replica.connection())
+                .expect("what a replica tells of its master");
+            info.contains("master_link_status:up")
+        });
+        replica
     }
 
     /// `redis://127.0.0.1:<port>/`, with the password if there is one.
@@ -134,6 +167,11 @@ impl Server {
         self.port.number()
     }
 
+    /// Whether it was started and not killed since.
+    pub fn runs(&self) -> bool {
+        self.process.lock().is_some()
+    }
+
     /// The pid of the server itself. Panics if it was killed.
     pub fn pid(&self) -> u32 {
         self.process.lock().as_ref().expect("the server runs").pid
@@ -141,7 +179,12 @@ impl Server {
 
     /// A connection to look and meddle with, on which no read or write takes more than 5 s.
     pub fn connection(&self) -> redis::Connection {
-        connect(&self.url()).expect("a connection to the test server")
+        self.try_connection().expect("a connection to the test server")
+    }
+
+    /// As [`connection`](Self::connection), for servers that may be away.
+    pub fn try_connection(&self) -> redis::RedisResult<redis::Connection> {
+        connect(&self.url())
     }
 
     /// Runs a command given as one line, its words separated by single spaces.
@@ -166,6 +209,52 @@ impl Server {
     pub fn ttl(&self, key: &str) -> Option<Duration> {
         let millis: i64 = redis::cmd("PTTL").arg(key).query(&mut self.connection()).expect("PTTL");
         u64::try_from(millis).ok().map(Duration::from_millis)
+    }
+
+    /// One field of what `INFO` tells. `None` if it is not there.
+    #[track_caller]
+    pub fn info(&self, section: &str, field: &str) -> Option<String> {
+        info(&mut self.connection(), section, field).expect("INFO")
+    }
+
+    /// As [`info`](Self::info), of servers that may be away.
+    pub fn try_info(&self, section: &str, field: &str) -> Option<String> {
+        info(&mut self.try_connection().ok()?, section, field).ok()?
+    }
+
+    /// How long it has been up, in whole seconds.
+    #[track_caller]
+    pub fn uptime(&self) -> Duration {
+        let seconds = self.info("server", "uptime_in_seconds").expect("an uptime");
+        Duration::from_secs(seconds.parse().expect("an uptime in seconds"))
+    }
+
+    /// Whether it is a replica that follows its master. False while it is away.
+    pub fn is_in_sync(&self) -> bool {
+        self.try_info("replication", "master_link_status").as_deref() == Some("up")
+    }
+
+    /// How many replicas follow it, and have what it has but for what it is just sending. None while it is away.
+    pub fn replicas_in_sync(&self) -> usize {
+        let replicas = (0..).map_while(|nth| self.try_info("replication", &format!("slave{nth}")));
+        replicas.filter(|replica| replica.contains("state=online")).count()
+    }
+
+    /// The keys that match a pattern.
+    #[track_caller]
+    pub fn keys(&self, pattern: &str) -> Vec<Vec<u8>> {
+        let keys = redis::cmd("KEYS").arg(pattern).query(&mut self.connection());
+        keys.expect("KEYS")
+    }
+
+    /// Deletes the keys that match a pattern, all at once, and returns how many there were.
+    #[track_caller]
+    pub fn delete(&self, pattern: &str) -> usize {
+        let keys = self.keys(pattern);
+        if keys.is_empty() {
+            return 0;
+        }
+        redis::cmd("DEL").arg(keys).query(&mut self.connection()).expect("DEL")
     }
 
     /// How often the server was asked for a command, by its lower-case name (`evalsha`,
@@ -237,6 +326,10 @@ impl Server {
         self.dir.path().join("server.sock")
     }
 
+    fn config(&self) -> PathBuf {
+        self.dir.path().join("server.conf")
+    }
+
     fn dump(&self) -> PathBuf {
         self.dir.path().join("dump.rdb")
     }
@@ -283,7 +376,9 @@ impl Server {
             "--port", &port, "--bind", "127.0.0.1", "--unixsocket", &socket, "--dir", &dir,
             "--save", "", "--appendonly", "no", "--daemonize", "no",
         ];
-        let own = own.into_iter().map(str::to_owned);
+        // The file comes first: what is said here counts more than what stands there.
+        let config = self.configured.then(|| self.config().display().to_string());
+        let own = config.into_iter().chain(own.map(str::to_owned));
         own.chain(self.extra.iter().cloned()).collect()
     }
 }
@@ -341,6 +436,13 @@ fn connect(url: &str) -> redis::RedisResult<redis::Connection> {
     connection.set_read_timeout(Some(timeout))?;
     connection.set_write_timeout(Some(timeout))?;
     Ok(connection)
+}
+
+fn info(connection: &mut redis::Connection, section: &str, field: &str) -> redis::RedisResult<Option<String>> {
+    let info: String = redis::cmd("INFO").arg(section).query(connection)?;
+    let mut lines = info.lines().filter_map(|line| line.split_once(':'));
+    let found = lines.find(|(name, _)| *name == field);
+    Ok(found.map(|(_, value)| value.to_owned()))
 }
 
 /// The server to run, by the same rules as in `scripts/setup`.

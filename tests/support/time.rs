@@ -15,10 +15,21 @@ pub const fn millis(millis: u64) -> Duration {
 /// For conditions that only a look can tell (a key at the server, a process). What happens in this
 /// process signals by itself and needs no looking: see `FaultHandle::wait_hit`.
 #[track_caller]
-pub fn wait_until(what: &str, within: Duration, mut cond: impl FnMut() -> bool) {
+pub fn wait_until(what: &str, within: Duration, cond: impl FnMut() -> bool) {
+    look_until(what, within, millis(2), cond);
+}
+
+/// As [`wait_until`], for what takes seconds, and costs several servers some work to look at.
+#[track_caller]
+pub fn wait_patiently_until(what: &str, within: Duration, cond: impl FnMut() -> bool) {
+    look_until(what, within, millis(50), cond);
+}
+
+#[track_caller]
+fn look_until(what: &str, within: Duration, pause: Duration, mut cond: impl FnMut() -> bool) {
     let deadline = Instant::now() + within;
     while !cond() {
         assert!(Instant::now() < deadline, "gave up after {within:?} waiting for {what}");
-        thread::sleep(millis(2));
+        thread::sleep(pause);
     }
 }

@@ -14,7 +14,7 @@ use crate::{
 const KEYS_A_PAGE: u32 = 1000;
 
 /// How often an audit begins anew before it gives up.
-const MOST_RESTARTS: u32 = 10;
+pub(super) const MOST_RESTARTS: u32 = 10;
 
 /// An audit on a connection of its own.
 pub(super) struct RedisAuditor {

@@ -1,12 +1,15 @@
-//! One Redis or Valkey server: pooled connections, Lua scripts.
+//! Redis or Valkey, one server or a cluster: pooled connections, Lua scripts.
 
 mod audit;
+mod cluster;
 mod connection;
 mod listener;
 mod node;
 mod permission;
 mod pool;
+mod replicas;
 mod reply;
+mod route;
 mod script;
 mod sentinel;
 mod socket;
@@ -24,18 +27,20 @@ use redis::{RedisConnectionInfo, Value};
 pub(crate) use self::tls::{Tls, TlsSettings};
 use self::{
     audit::RedisAuditor,
+    cluster::{Cluster, ClusterAuditor, ClusterLine},
     connection::{Address, Connection, Opener},
-    listener::RedisListener,
+    listener::{Post, RedisListener},
     node::Node,
     pool::Urgency,
+    route::Route,
     script::{Call, Scripts},
     sentinel::Sentinels,
 };
 use super::{
-    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel, Spent, Store, Turn,
-    Upkeep, because,
+    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel, Spent, Store,
+    Turn, Upkeep, Wishes, because,
 };
-use crate::{Error, Inspection};
+use crate::{Error, Inspection, keys};
 
 /// How servers are spoken to.
 #[derive(Clone)]
@@ -51,7 +56,7 @@ pub(crate) struct Settings {
 }
 
 pub(crate) struct RedisStore {
-    node: Node,
+    route: Route,
     scripts: Arc<Scripts>,
 }
 
@@ -78,36 +83,103 @@ impl RedisStore {
         Ok(Self::on(opener, settings))
     }
 
+    /// On a cluster, by the nodes that a `redis-cluster://` URL names.
+    pub(crate) fn in_cluster(url: &str, settings: &Settings) -> Result<Self, Error> {
+        let cluster = Cluster::new(&url::parse_cluster(url)?, settings)?;
+        Ok(Self {
+            route: Route::Cluster(Arc::new(cluster)),
+            scripts: Arc::new(Scripts::new(settings.command_timeout, true)),
+        })
+    }
+
     fn on(opener: Opener, settings: &Settings) -> Self {
         Self {
-            node: Node::new(opener, settings.pool_size),
-            scripts: Arc::new(Scripts::new(settings.command_timeout)),
+            route: Route::One(Node::new(opener, settings.pool_size)),
+            scripts: Arc::new(Scripts::new(settings.command_timeout, false)),
         }
     }
 
     fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {
-        self.node.call(call, urgency, timeout)
+        self.route.call(call, urgency, timeout)
     }
 }
 
 impl Store for RedisStore {
+    fn admit(&self, resource: &Resource, _wishes: &Wishes) -> Result<(), Error> {
+        match self.route {
+            Route::Cluster(_) if !keys::shares_its_slot(&resource.key) => Err(Error::invalid(format!(
+                "the key `{}` cannot be used in a cluster: its `}}` would put what belongs to it into another slot; leave \
+                 the `}}` out, or put a hash tag before it, as in `{{a}}b`",
+                resource.key.escape_ascii()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure> {
-        let acquiring = [self.scripts.acquiring(ask)];
-        let (mut connection, deadline) = self.node.connection(Urgency::CanWait, timeout)?;
-        connection.open(deadline)?;
-        let _armed = match (ask.interrupt, connection.hanger_up()) {
-            (Some(interrupt), Some(hang_up)) => {
-                let armed = interrupt.arm(move || hang_up.hang_up());
-                Some(armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?)
+        let mut call = self.scripts.acquiring(ask);
+        let mut attempt = |connection: &mut Connection, asking, deadline| {
+            call.set_asking(asking);
+            connection.open(deadline)?;
+            let _armed = match (ask.interrupt, connection.hanger_up()) {
+                (Some(interrupt), Some(hang_up)) => {
+                    let armed = interrupt.arm(move || hang_up.hang_up());
+                    Some(armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?)
+                }
+                _ => None,
+            };
+            let reply = script::run_if_open(connection, &[&call], deadline)?.remove(0)?;
+            let Some(replicas) = ask.replicas else {
+                return Ok(reply);
+            };
+            if let Ok(Acquired::Granted { .. }) = reply::acquired(reply.clone(), &ask.hold.resource)
+                && let Err(failure) = replicas::confirm(connection, replicas, deadline)
+            {
+                // An attempt that may be repeated keeps what it has. Should this fail, it is done in the background.
+                if !failure.passes() {
+                    let _ = script::run_if_open(connection, &[self.scripts.evicting(ask.hold)], deadline);
+                }
+                return Err(failure);
             }
-            _ => None,
+            Ok(reply)
         };
-        let reply = script::run_if_open(&mut connection, &acquiring, deadline)?.remove(0)?;
+        let slot = keys::slot(&ask.hold.resource.key);
+        let reply = self
+            .route
+            .ask(slot, Urgency::CanWait, timeout, ask.interrupt, &mut attempt)?;
         reply::acquired(reply, &ask.hold.resource)
     }
 
-    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
-        reply::found(self.call(self.scripts.renewing(hold, lease), Urgency::First, timeout)?)
+    fn lane(&self, resource: &Resource) -> usize {
+        match &self.route {
+            Route::One(_) => 0,
+            Route::Cluster(cluster) => cluster.lane(keys::slot(&resource.key)),
+        }
+    }
+
+    fn renew(
+        &self,
+        hold: &Hold,
+        lease: Duration,
+        replicas: Option<Replicas>,
+        timeout: Duration,
+    ) -> Result<Found, Failure> {
+        let mut call = self.scripts.renewing(hold, lease);
+        let slot = call.slot();
+        let mut attempt = |connection: &mut Connection, asking, deadline| {
+            call.set_asking(asking);
+            let mut reply = script::run(connection, &[&call], deadline)?.remove(0)?;
+            if reply::is_split(&reply) {
+                call = self.scripts.renewing_alone(hold, lease);
+                call.set_asking(asking);
+                reply = script::run(connection, &[&call], deadline)?.remove(0)?;
+            }
+            if let (Ok(Found::Ours), Some(replicas)) = (reply::found(reply.clone()), replicas) {
+                replicas::confirm(connection, replicas, deadline)?;
+            }
+            Ok(reply)
+        };
+        reply::found(self.route.ask(slot, Urgency::First, timeout, None, &mut attempt)?)
     }
 
     fn release(&self, spent: &Spent, repeated: bool, timeout: Duration) -> Result<Found, Failure> {
@@ -133,18 +205,29 @@ impl Store for RedisStore {
     }
 
     fn listener(&self, channel: &Channel) -> Box<dyn Listener> {
-        Box::new(RedisListener::new(self.node.opener().clone(), channel))
+        let post = match &self.route {
+            Route::One(node) => Post::Server(node.opener().clone()),
+            Route::Cluster(cluster) => Post::in_cluster(cluster),
+        };
+        Box::new(RedisListener::new(post, channel))
     }
 
     fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor> {
-        Box::new(RedisAuditor::new(self.node.line(), pattern))
+        match &self.route {
+            Route::One(node) => Box::new(RedisAuditor::new(node.line(), pattern)),
+            Route::Cluster(cluster) => Box::new(ClusterAuditor::new(cluster.clone(), pattern)),
+        }
     }
 
     fn upkeep(&self) -> Box<dyn Upkeep> {
-        Box::new(Line {
-            connection: self.node.line(),
-            scripts: self.scripts.clone(),
-        })
+        let scripts = self.scripts.clone();
+        match &self.route {
+            Route::One(node) => Box::new(Line {
+                connection: node.line(),
+                scripts,
+            }),
+            Route::Cluster(cluster) => Box::new(ClusterLine::new(cluster.clone(), scripts)),
+        }
     }
 }
 
@@ -156,16 +239,14 @@ struct Line {
 
 impl Upkeep for Line {
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let calls: Vec<Call> = chores
-            .iter()
-            .map(|chore| match chore {
-                Chore::Renew(hold, lease) => self.scripts.renewing(hold, *lease),
-                Chore::Evict(hold) => self.scripts.evicting(hold),
-                Chore::Withdraw(hold) => self.scripts.withdrawing(hold),
-            })
-            .collect();
-        match script::run(&mut self.connection, &calls, Instant::now() + timeout) {
-            Ok(replies) => replies.into_iter().map(|reply| reply::found(reply?)).collect(),
+        let calls: Vec<Call> = chores.iter().map(|chore| self.scripts.doing(chore)).collect();
+        let deadline = Instant::now() + timeout;
+        match script::run(&mut self.connection, &calls, deadline) {
+            Ok(replies) => {
+                let mut answers: Vec<_> = replies.into_iter().map(|reply| reply::found(reply?)).collect();
+                replicas::confirm_renewals(&mut self.connection, chores.iter().zip(&mut answers), deadline);
+                answers
+            }
             Err(failure) => vec![Err(failure); chores.len()],
         }
     }

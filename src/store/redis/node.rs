@@ -5,12 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redis::Value;
-
 use super::{
     connection::{Connection, Opener},
     pool::{Lent, Pool, Urgency},
-    script::{self, Call},
 };
 use crate::store::Failure;
 
@@ -43,11 +40,5 @@ impl Node {
         let now = Instant::now();
         let connection = self.pool.check_out(urgency, now + timeout / 2)?;
         Ok((connection, now + timeout))
-    }
-
-    /// Runs one script on a pooled connection; all of it, from check-out to reply, within `timeout`.
-    pub(super) fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {
-        let (mut connection, deadline) = self.connection(urgency, timeout)?;
-        script::run(&mut connection, &[call], deadline)?.remove(0)
     }
 }

@@ -149,6 +149,11 @@ pub(super) fn is_unknown_script(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if error.code() == "NOSCRIPT")
 }
 
+/// Whether a node of a cluster has a part of the keys only, since their slot is being moved.
+pub(super) fn is_split(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.code() == "TRYAGAIN")
+}
+
 /// The error by which the server said that it takes no more clients, and hung up: the request was not read.
 pub(super) fn turned_away(reply: &Value) -> Option<ServerError> {
     match reply {
@@ -218,6 +223,6 @@ fn says(error: &ServerError, words: &str) -> bool {
     error.details().is_some_and(|details| details.contains(words))
 }
 
-fn unexpected(reply: &Value) -> Failure {
+pub(super) fn unexpected(reply: &Value) -> Failure {
     Failure::Refused(because(format!("unexpected reply {reply:?}")))
 }

@@ -26,6 +26,18 @@ pub(super) fn one_by_one(text: &str, default_port: u16) -> Result<Vec<String>, E
     })
 }
 
+/// The nodes that `redis-cluster://[user:password@]host[:port],…` names.
+pub(super) fn parse_cluster(text: &str) -> Result<Vec<ConnectionInfo>, Error> {
+    let nodes: Result<Vec<_>, _> = one_by_one(text, 6379)?.iter().map(|url| parse(url)).collect();
+    let nodes = nodes?;
+    if nodes.iter().any(|node| node.redis_settings().db() != 0) {
+        return Err(Error::invalid(
+            "the URL cannot be used: a cluster has one database only, so nothing but 0 may stand behind the hosts",
+        ));
+    }
+    Ok(nodes)
+}
+
 /// What a `redis-sentinel://` URL says.
 pub(super) struct Watched {
     /// The name under which the sentinels know the master.

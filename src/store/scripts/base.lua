@@ -21,6 +21,9 @@
 
 local call, pcall = redis.call, redis.pcall
 
+-- Whether it runs in a cluster: for one, redlatch writes true here.
+local in_cluster = false
+
 -- The server's time, read once: all of a script happens at one instant.
 local time
 local function micros()
