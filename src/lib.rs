@@ -94,6 +94,7 @@ mod lease;
 mod lock;
 mod mistakes;
 mod named;
+mod notice;
 mod semaphore;
 mod signals;
 mod store;
