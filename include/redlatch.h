@@ -471,6 +471,40 @@ int32_t redlatch_options_set_poll_interval_ms(redlatch_options *options, uint64_
 int32_t redlatch_options_set_sentinel_login(redlatch_options *options, const char *user, const char *password);
 
 /**
+ * Sets whether there is TLS on the connections although the URL does not say so, as "rediss://" does: for
+ * "redis-sentinel://" (the sentinels and the master both) and other URLs of several servers. Not for "unix://" and
+ * "memory://". Defaults to false.
+ *
+ * TLS 1.2 and 1.3 are spoken. A server has to prove that it is the host in the URL, be that a name or an IP address,
+ * before anything else is sent to it; nothing turns that off. redlatch_client_open_with() gives REDLATCH_UNSUPPORTED
+ * where the library was built without TLS.
+ * Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+ */
+int32_t redlatch_options_set_tls(redlatch_options *options, bool tls);
+
+/**
+ * Sets the PEM file of those who may have signed the server's certificate: one or more certificates. It is read at once.
+ * Nobody else is trusted then. Defaults to those whom the system trusts.
+ *
+ * Errors: REDLATCH_INVALID_ARGUMENT for a file that cannot be read (what is in it is checked by
+ * redlatch_client_open_with()), REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+ */
+int32_t redlatch_options_set_tls_ca_file(redlatch_options *options,
+                                         const char *path);
+
+/**
+ * Sets the PEM files of what the server is shown when it wants a client certificate: that (followed by those between it
+ * and the authority, if there are any) and its private key, not encrypted; it may be one file for both. They are read at
+ * once. Defaults to none.
+ *
+ * Errors: REDLATCH_INVALID_ARGUMENT for a file that cannot be read (what is in it is checked by
+ * redlatch_client_open_with()), REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+ */
+int32_t redlatch_options_set_tls_client_certificate_files(redlatch_options *options,
+                                                          const char *certificate_path,
+                                                          const char *key_path);
+
+/**
  * Frees settings. Does nothing for NULL.
  */
 void redlatch_options_free(redlatch_options *options);

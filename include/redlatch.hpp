@@ -740,6 +740,26 @@ class Options {
         return std::move(sentinel_login(user, password));
     }
 
+    /** Whether there is TLS although the URL does not say so, as "rediss://" does. Defaults to false. */
+    Options &tls(bool on) & { return set(redlatch_options_set_tls(get(), on)); }
+    Options tls(bool on) && { return std::move(tls(on)); }
+
+    /** The PEM file of those who may have signed the server's certificate; read at once. Defaults to the system's. */
+    Options &tls_ca_file(const std::string &path) & {
+        return set(redlatch_options_set_tls_ca_file(get(), detail::text(path, "path")));
+    }
+    Options tls_ca_file(const std::string &path) && { return std::move(tls_ca_file(path)); }
+
+    /** The PEM files of what a server is shown that wants a client certificate, and of its key; read at once. */
+    Options &tls_client_certificate_files(const std::string &certificate_path, const std::string &key_path) & {
+        return set(redlatch_options_set_tls_client_certificate_files(get(),
+                                                                     detail::text(certificate_path, "certificate_path"),
+                                                                     detail::text(key_path, "key_path")));
+    }
+    Options tls_client_certificate_files(const std::string &certificate_path, const std::string &key_path) && {
+        return std::move(tls_client_certificate_files(certificate_path, key_path));
+    }
+
   private:
     friend class Client;
 

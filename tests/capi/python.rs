@@ -117,14 +117,18 @@ fn each_setting_is_acted_on() {
 }
 
 fn suite_on(server: &Server, name: &str) {
+    succeed(suite_at(&server.url(), name).env("REDLATCH_TEST_SERVER_PID", server.pid().to_string()));
+}
+
+/// What runs such a file.
+pub fn suite_at(url: &str, name: &str) -> Command {
     let library = toolchain::prefix().join("lib").join(library_file());
-    succeed(
-        python()
-            .arg(script(&format!("{name}.py")))
-            .env("REDLATCH_TEST_URL", server.url())
-            .env("REDLATCH_TEST_SERVER_PID", server.pid().to_string())
-            .env("REDLATCH_TEST_LIBRARY", library),
-    );
+    let mut suite = python();
+    suite
+        .arg(script(&format!("{name}.py")))
+        .env("REDLATCH_TEST_URL", url)
+        .env("REDLATCH_TEST_LIBRARY", library);
+    suite
 }
 
 fn library_file() -> &'static str {

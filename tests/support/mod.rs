@@ -18,6 +18,8 @@ mod redlock;
 mod sentinel;
 mod server;
 mod time;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod worker;
 
 pub use cluster::{Cluster, Migration};

@@ -80,16 +80,21 @@ impl Server {
     ///
     /// After `--requirepass` the password (letters and digits, please) is part of the URLs.
     pub fn start_with(extra: &[&str]) -> Self {
+        Self::try_start_with(extra).unwrap_or_else(|log| panic!("the server did not start: {log}"))
+    }
+
+    /// As `start_with`, or the log of a server that does not start.
+    pub fn try_start_with(extra: &[&str]) -> Result<Self, String> {
         Self::start_configured(None, extra)
     }
 
     /// As [`start_with`](Self::start_with), with a configuration file as well, which the server may rewrite: it comes
     /// back from a restart with what stands there by then, such as the master that a Sentinel gave it.
     pub fn start_with_config(config: &str, extra: &[&str]) -> Self {
-        Self::start_configured(Some(config), extra)
+        Self::start_configured(Some(config), extra).unwrap_or_else(|log| panic!("the server did not start: {log}"))
     }
 
-    fn start_configured(config: Option<&str>, extra: &[&str]) -> Self {
+    fn start_configured(config: Option<&str>, extra: &[&str]) -> Result<Self, String> {
         let password = extra
             .iter()
             .position(|arg| *arg == "--requirepass")
@@ -112,14 +117,14 @@ impl Server {
         // Another port helps only where a port cannot be reserved.
         for _ in 0..20 {
             match server.launch() {
-                Ok(()) => return server,
+                Ok(()) => return Ok(server),
                 Err(log) if log.contains("Address already in use") => {
                     server.port = ReservedPort::reserve().expect("a free TCP port");
                 }
-                Err(log) => panic!("the server did not start: {log}"),
+                Err(log) => return Err(log),
             }
         }
-        panic!("the server found no free TCP port in 20 attempts");
+        Err("no free TCP port was found in 20 attempts".to_owned())
     }
 
     /// Starts a replica of this server, and waits until it follows.

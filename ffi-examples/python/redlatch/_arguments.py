@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import numbers
 import operator
+import os
 from datetime import timedelta
 from typing import Optional, Tuple, TypeVar, Union
 
@@ -13,6 +14,9 @@ from ._library import FOREVER
 
 #: A length of time: seconds, or a timedelta.
 Seconds = Union[int, float, timedelta]
+
+#: Where a file is.
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -81,6 +85,17 @@ def encoded(value: Name, what: str) -> Tuple[bytes, int]:
 def text(value: Name, what: str) -> bytes:
     """Text for C, in which a NUL ends it: what stands behind one must not be ignored."""
     whole, _ = encoded(value, what)
+    if b"\0" in whole:
+        raise InvalidArgument(f"{what} has a NUL in it")
+    return whole
+
+
+def path(value: Path, what: str) -> bytes:
+    """The path of a file."""
+    try:
+        whole = os.fsencode(value)
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{what} is no path that the system can express") from error
     if b"\0" in whole:
         raise InvalidArgument(f"{what} has a NUL in it")
     return whole

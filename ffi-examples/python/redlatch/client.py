@@ -6,7 +6,7 @@ from typing import Iterator, Optional, Tuple
 
 from . import _library as native
 from . import audit
-from ._arguments import Seconds, count, encoded, milliseconds, pair, text
+from ._arguments import Path, Seconds, count, encoded, milliseconds, pair, path, text
 from ._errors import Name, check
 from ._exit import close_at_exit
 from ._handle import Handle, OfThisProcess
@@ -22,8 +22,8 @@ class Client(OfThisProcess):
     Nothing is sent yet. It keeps a pool of connections, opened when needed, and up to three background threads, which
     end with the last of what was made from it. After os.fork() the child opens a new one.
 
-    `url`: redis://[user:password@]host[:port][/database], unix:///path/to/socket, or memory://[name] for locks that
-    live in this process, without a server.
+    `url`: redis://[user:password@]host[:port][/database], rediss:// for the same over TLS, unix:///path/to/socket, or
+    memory://[name] for locks that live in this process, without a server.
 
     - `prefix` stands before every key, so that programs can share a server. Defaults to nothing.
     - `lock_prefix` stands between the prefix and a lock's name. Defaults to "lock:".
@@ -34,9 +34,15 @@ class Client(OfThisProcess):
     - `poll_interval`: the longest pause between two looks of a waiter that nobody wakes. Defaults to 1 s.
     - `sentinel_login`: user and password for the sentinels of a redis-sentinel:// URL, if they want that; the URL's own
       are for the master. An empty user is the default one.
+    - `tls`: whether there is TLS although the URL does not say so, as rediss:// does. TLS 1.2 and 1.3 are spoken, and a
+      server has to prove that it is the host in the URL. Defaults to False.
+    - `tls_ca_file`: the PEM file of those who may have signed the server's certificate. Defaults to those whom the
+      system trusts.
+    - `tls_client_certificate_files`: two PEM files, of what a server is shown that wants a client certificate, and of
+      its private key, not encrypted.
 
-    Raises InvalidArgument for what cannot be used, Unsupported for a kind of server that this version does not speak
-    to.
+    Raises InvalidArgument for what cannot be used, such as a file that cannot be read, Unsupported for a kind of server
+    that this version does not speak to, or for TLS where the library was built without it.
     """
 
     def __init__(
@@ -50,6 +56,9 @@ class Client(OfThisProcess):
         command_timeout: Optional[Seconds] = None,
         poll_interval: Optional[Seconds] = None,
         sentinel_login: Optional[Tuple[str, str]] = None,
+        tls: bool = False,
+        tls_ca_file: Optional[Path] = None,
+        tls_client_certificate_files: Optional[Tuple[Path, Path]] = None,
     ) -> None:
         options = Handle(native.options.free)
         check(native.options.new(options.out))
@@ -69,6 +78,14 @@ class Client(OfThisProcess):
         if sentinel_login is not None:
             user, password = pair(sentinel_login, "sentinel_login")
             check(native.options.set_sentinel_login(options, text(user, "user"), text(password, "password")))
+        if tls:
+            check(native.options.set_tls(options, True))
+        if tls_ca_file is not None:
+            check(native.options.set_tls_ca_file(options, path(tls_ca_file, "tls_ca_file")))
+        if tls_client_certificate_files is not None:
+            files = pair(tls_client_certificate_files, "tls_client_certificate_files")
+            certificate, key = (path(file, "tls_client_certificate_files") for file in files)
+            check(native.options.set_tls_client_certificate_files(options, certificate, key))
         self._handle = Handle(native.client.free)
         check(native.client.open_with(options, self._handle.out))
         close_at_exit(self)

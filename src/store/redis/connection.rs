@@ -20,7 +20,7 @@ use super::{
     reply,
     sentinel::Sentinels,
     socket::{Aside, HangUp, Socket},
-    stream::{Stream, needs_tls},
+    stream::Stream,
     tls::Tls,
 };
 use crate::store::{Failure, because};
@@ -93,13 +93,12 @@ impl Opener {
             .map_err(|source| Failure::Unreachable(not_connected(source)))?;
         let stream = match &self.tls {
             None => Stream::plain(socket),
-            Some(tls) => Stream::Secure(Box::new(tls.secure(socket, address).map_err(|source| {
-                // A server that takes the connection and is silent may only be busy, as with the log-in.
-                match source.kind() {
-                    io::ErrorKind::TimedOut => Failure::NotSent(not_connected(source)),
-                    _ => Failure::Unreachable(not_connected(source)),
-                }
-            })?)),
+            Some(tls) => {
+                let secured = tls.secure(socket, address);
+                Stream::Secure(Box::new(
+                    secured.map_err(|source| Failure::Unreachable(not_connected(source)))?,
+                ))
+            }
         };
         let mut wire = Wire {
             stream,
@@ -302,6 +301,9 @@ impl Connection {
         if moved || wire.proven && error.is_connection_dropped() {
             self.opener.supersede(wire);
         }
+        if wire.stream.wants_tls() {
+            return Failure::Unreachable(Arc::new(Flat(error)));
+        }
         unanswered(error)
     }
 }
@@ -423,9 +425,7 @@ fn before_any_request(answers: RedisResult<Vec<Value>>) -> Result<Vec<Value>, Fa
 
 /// What it means that a request's answer could not be read.
 pub(super) fn unanswered(error: RedisError) -> Failure {
-    if needs_tls(&error) {
-        Failure::Unreachable(Arc::new(Flat(error)))
-    } else if error.is_timeout() {
+    if error.is_timeout() {
         Failure::Silent(Arc::new(Flat(error)))
     } else if error.is_io_error() {
         Failure::Cut(Arc::new(NoAnswer::Broken(Flat(error))))

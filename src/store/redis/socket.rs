@@ -88,6 +88,10 @@ impl Socket {
         matches!(peeked, Err(Errno::WOULDBLOCK | Errno::INTR))
     }
 
+    pub(super) fn is_tcp(&self) -> bool {
+        matches!(self.line.stream, Stream::Tcp(_))
+    }
+
     /// Reads what has come already, without waiting.
     #[cfg(feature = "tls")]
     pub(super) fn read_at_once(&self, buffer: &mut [u8]) -> io::Result<usize> {

@@ -5,41 +5,51 @@ use std::{
     time::Instant,
 };
 
-use redis::RedisError;
-
 use super::{
     socket::{HangUp, Socket},
     tls::SecureSocket,
 };
 
 pub(super) enum Stream {
-    Plain {
-        socket: Socket,
-        /// Whether nothing has been read yet.
-        fresh: bool,
-    },
+    Plain { socket: Socket, peer: Peer },
     Secure(Box<SecureSocket>),
 }
 
-/// The server answers in TLS: it did not understand, let alone run, what it was sent.
-#[derive(Debug, thiserror::Error)]
-#[error("the server speaks TLS at this port: write `rediss://` in the URL, or set `tls`")]
-struct SpeaksTls;
+const SPEAKS_TLS: &str = "the server speaks TLS at this port: write `rediss://` in the URL, or set `tls`";
+
+/// What OpenSSL does, and so Redis does, when it is spoken to without TLS: it hangs up. But others do so as well.
+const NOT_A_WORD: &str =
+    "the server hung up without a word (if it speaks TLS at this port, write `rediss://` in the URL, or set `tls`)";
 
 /// How a TLS alert begins: its type, and the version, of which the first half has never changed.
 const ALERT: [u8; 2] = [21, 3];
 
-/// Whether a request was never understood, since the server speaks TLS.
-pub(super) fn needs_tls(error: &RedisError) -> bool {
-    let source = std::error::Error::source(error);
-    let io = source.and_then(|source| source.downcast_ref::<io::Error>());
-    io.and_then(io::Error::get_ref)
-        .is_some_and(|inner| inner.is::<SpeaksTls>())
+/// What is known of a server that is spoken to in the clear.
+pub(super) enum Peer {
+    /// It has not said anything yet, and may turn out to want TLS.
+    Stranger,
+    /// It answers in TLS: it did not understand, let alone run, what it was sent.
+    SpeaksTls,
+    Known,
 }
 
 impl Stream {
     pub(super) fn plain(socket: Socket) -> Self {
-        Self::Plain { socket, fresh: true }
+        Self::Plain {
+            peer: if socket.is_tcp() { Peer::Stranger } else { Peer::Known },
+            socket,
+        }
+    }
+
+    /// Whether the server answers in TLS, unasked, so that nothing it was sent has run.
+    pub(super) fn wants_tls(&self) -> bool {
+        matches!(
+            self,
+            Self::Plain {
+                peer: Peer::SpeaksTls,
+                ..
+            }
+        )
     }
 
     /// Whether the peer has neither hung up nor sent anything that was not read yet. If it has, whatever is sent now
@@ -70,12 +80,23 @@ impl Stream {
 impl Read for Stream {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Plain { socket, fresh } => {
-                let read = socket.read(buffer)?;
-                if std::mem::take(fresh) && buffer[..read].starts_with(&ALERT) {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, SpeaksTls));
+            Self::Plain { socket, peer } => {
+                let outcome = socket.read(buffer);
+                if !matches!(peer, Peer::Stranger) {
+                    return outcome;
                 }
-                Ok(read)
+                *peer = Peer::Known;
+                match outcome {
+                    Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, NOT_A_WORD)),
+                    Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                        Err(io::Error::new(error.kind(), NOT_A_WORD))
+                    }
+                    Ok(read) if buffer[..read].starts_with(&ALERT) => {
+                        *peer = Peer::SpeaksTls;
+                        Err(io::Error::new(io::ErrorKind::InvalidData, SPEAKS_TLS))
+                    }
+                    outcome => outcome,
+                }
             }
             Self::Secure(socket) => socket.read(buffer),
         }

@@ -33,6 +33,14 @@ static void null_is_refused_by_setters(redlatch_options *options, redlatch_lock 
     REFUSED(redlatch_options_set_sentinel_login(NULL, "u", "p"), REDLATCH_NULL_POINTER, "`options`");
     REFUSED(redlatch_options_set_sentinel_login(options, NULL, "p"), REDLATCH_NULL_POINTER, "`user`");
     REFUSED(redlatch_options_set_sentinel_login(options, "u", NULL), REDLATCH_NULL_POINTER, "`password`");
+    REFUSED(redlatch_options_set_tls(NULL, true), REDLATCH_NULL_POINTER, "`options`");
+    REFUSED(redlatch_options_set_tls_ca_file(NULL, "/ca"), REDLATCH_NULL_POINTER, "`options`");
+    REFUSED(redlatch_options_set_tls_ca_file(options, NULL), REDLATCH_NULL_POINTER, "`path`");
+    REFUSED(redlatch_options_set_tls_client_certificate_files(NULL, "/c", "/k"), REDLATCH_NULL_POINTER, "`options`");
+    REFUSED(redlatch_options_set_tls_client_certificate_files(options, NULL, "/k"), REDLATCH_NULL_POINTER,
+            "`certificate_path`");
+    REFUSED(redlatch_options_set_tls_client_certificate_files(options, "/c", NULL), REDLATCH_NULL_POINTER,
+            "`key_path`");
 
     REFUSED(redlatch_lock_set_lease_ms(NULL, 10000), REDLATCH_NULL_POINTER, "`lock`");
     REFUSED(redlatch_lock_set_max_hold_ms(NULL, 10000), REDLATCH_NULL_POINTER, "`lock`");
@@ -286,7 +294,7 @@ static void urls_that_cannot_be_used_are_refused(void)
         {"redis://127.0.0.1/notanumber", REDLATCH_INVALID_ARGUMENT, ""},
         {"redis://127.0.0.1/?protocol=none", REDLATCH_INVALID_ARGUMENT, ""},
         {"http://127.0.0.1/", REDLATCH_INVALID_ARGUMENT, "scheme"},
-        {"rediss://127.0.0.1/", REDLATCH_UNSUPPORTED, ""},
+        {"rediss://127.0.0.1:99999/", REDLATCH_INVALID_ARGUMENT, ""},
     };
     redlatch_options *options = NULL;
     IS(redlatch_options_new(&options), REDLATCH_OK);
@@ -302,6 +310,26 @@ static void urls_that_cannot_be_used_are_refused(void)
         REFUSED(redlatch_client_open_with(options, &client), urls[i].status, urls[i].words);
         CHECK(client == UNTOUCHED);
     }
+    redlatch_options_free(options);
+}
+
+/* Files that cannot be read, and TLS where there can be none. */
+static void tls_that_cannot_be_is_refused(void)
+{
+    redlatch_options *options = NULL;
+    redlatch_client *client = UNTOUCHED;
+    IS(redlatch_options_new(&options), REDLATCH_OK);
+    IS(redlatch_options_set_url(options, "memory://"), REDLATCH_OK);
+    REFUSED(redlatch_options_set_tls_ca_file(options, "/nowhere\xff"), REDLATCH_INVALID_ARGUMENT, "/nowhere");
+    REFUSED(redlatch_options_set_tls_ca_file(options, "/"), REDLATCH_INVALID_ARGUMENT, "`/` cannot be read");
+    REFUSED(redlatch_options_set_tls_client_certificate_files(options, "/dev/null", "/nowhere"),
+            REDLATCH_INVALID_ARGUMENT, "/nowhere");
+    IS(redlatch_options_set_tls(options, true), REDLATCH_OK);
+    REFUSED(redlatch_client_open_with(options, &client), REDLATCH_INVALID_ARGUMENT, "memory://");
+    CHECK(client == UNTOUCHED);
+    IS(redlatch_options_set_tls(options, false), REDLATCH_OK);
+    IS(redlatch_client_open_with(options, &client), REDLATCH_OK);
+    redlatch_client_free(client);
     redlatch_options_free(options);
 }
 
@@ -532,6 +560,7 @@ int main(int argc, char **argv)
     names_are_bytes(client);
     urls_that_cannot_be_used_are_refused();
     sentinel_logins_that_are_no_text_are_refused();
+    tls_that_cannot_be_is_refused();
     options_out_of_range_are_refused();
     settings_that_cannot_work_leave_the_ones_before(client);
     durations_at_the_edges_work(client);

@@ -148,6 +148,12 @@ static const char *any_text(struct fuzzer *fuzzer)
     return texts[below(fuzzer, sizeof texts / sizeof *texts)];
 }
 
+static const char *any_path(struct fuzzer *fuzzer)
+{
+    static const char *const paths[] = {NULL, "", "/", "/nowhere", "/dev/null", "\xff"};
+    return paths[below(fuzzer, sizeof paths / sizeof *paths)];
+}
+
 static void is_one_of(int line, const char *call, int32_t status, uint32_t expected)
 {
     char how[128];
@@ -314,7 +320,7 @@ static void step_with_a_client(struct fuzzer *fuzzer)
     uint32_t at_bytes = NULLS | INVALID | (bytes.at != NULL && !bytes.refused ? WORKED : 0);
     redlatch_options *set = slot != NULL ? slot->handle : NULL;
     uint32_t to_set = set != NULL ? WORKED : NULLS;
-    switch (below(fuzzer, 13)) {
+    switch (below(fuzzer, 16)) {
     case 0:
         CALL(redlatch_client_open(one_in(fuzzer, 9) ? NULL : urls[below(fuzzer, sizeof urls / sizeof *urls)], &client),
              WORKED | INVALID | NULLS | ONE_OF(REDLATCH_UNSUPPORTED));
@@ -361,6 +367,12 @@ static void step_with_a_client(struct fuzzer *fuzzer)
         break;
     case 12:
         CALL(redlatch_options_set_url(set, urls[below(fuzzer, sizeof urls / sizeof *urls)]), to_set | INVALID);
+        break;
+    case 13: CALL(redlatch_options_set_tls(set, one_in(fuzzer, 2)), to_set); break;
+    case 14: CALL(redlatch_options_set_tls_ca_file(set, any_path(fuzzer)), to_set | NULLS | INVALID); break;
+    case 15:
+        CALL(redlatch_options_set_tls_client_certificate_files(set, any_path(fuzzer), any_path(fuzzer)),
+             to_set | NULLS | INVALID);
         break;
     }
     free(bytes.at);

@@ -38,7 +38,7 @@ impl Tls {
                     .map_err(|error| unusable("the client certificate's key", not_pem(&error, "private key")))?;
                 builder
                     .with_client_auth_cert(chain, key)
-                    .map_err(|error| unusable("the client certificate and its key", &error.to_string()))?
+                    .map_err(|error| unusable("the client certificate and its key", error.to_string()))?
             }
         };
         Ok(Self(Arc::new(config)))
@@ -64,9 +64,10 @@ fn given(pem: &[u8]) -> Result<RootCertStore, Error> {
     const WHAT: &str = "the CA certificates";
     let mut store = RootCertStore::empty();
     for certificate in certificates(WHAT, pem)? {
+        // The library's words are those for what a server shows.
         store
             .add(certificate)
-            .map_err(|error| unusable(WHAT, &error.to_string()))?;
+            .map_err(|_| unusable(WHAT, "one of them is malformed"))?;
     }
     Ok(store)
 }

@@ -17,7 +17,7 @@ pub(super) fn explained(error: Error) -> io::Error {
         Error::InvalidCertificate(what) => certificate(what),
         Error::AlertReceived(alert) => refusal(*alert),
         Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => {
-            "what the server says is no TLS: is it another port where it speaks that?"
+            "the server's answer is no TLS: does it speak TLS at this port?"
         }
         Error::PeerIncompatible(_) => {
             "the server and this client have no kind of TLS in common (1.2 and 1.3 are spoken)"

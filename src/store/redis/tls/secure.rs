@@ -18,7 +18,15 @@ impl SecureSocket {
         let mut secure = Self { socket, session };
         secure.send_pending()?;
         while secure.session.is_handshaking() {
-            if secure.take_in()? == 0 {
+            let read = secure.take_in().map_err(|error| match error.kind() {
+                // Redis itself takes the first words of a handshake for the beginning of a long command.
+                io::ErrorKind::TimedOut => io::Error::new(
+                    error.kind(),
+                    "no answer to the TLS handshake in time: does the server speak TLS at this port?",
+                ),
+                _ => error,
+            })?;
+            if read == 0 {
                 return Err(io::Error::new(
                     io::ErrorKind::UnexpectedEof,
                     "the server hung up in the TLS handshake: does it speak TLS at this port?",
