@@ -44,7 +44,7 @@ impl Cluster {
     }
 
     /// Starts six empty nodes, and returns when they are a cluster, whose first three nodes are the masters. A node is
-    /// taken to be down after 2 s of silence.
+    /// taken to be down after 3 s of silence.
     pub fn start() -> Self {
         let nodes = thread::scope(|scope| {
             let nodes = [(); MASTERS * 2].map(|()| scope.spawn(Node::start));
@@ -328,7 +328,7 @@ impl Node {
         let bus = ReservedPort::reserve().expect("a free TCP port");
         #[rustfmt::skip]
         let server = Server::start_with(&[
-            "--cluster-enabled", "yes", "--cluster-port", &bus.number().to_string(), "--cluster-node-timeout", "2000",
+            "--cluster-enabled", "yes", "--cluster-port", &bus.number().to_string(), "--cluster-node-timeout", "3000",
             // A replica takes over however long it has not heard of its master, and stays with it otherwise.
             "--cluster-replica-validity-factor", "0", "--cluster-allow-replica-migration", "no",
             "--repl-diskless-sync-delay", "0",

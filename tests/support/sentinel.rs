@@ -11,6 +11,10 @@ use super::time::{SECOND, wait_patiently_until};
 /// How long a topology may take to come up, or to fail over, on a busy machine.
 const PATIENCE: Duration = SECOND.saturating_mul(60);
 
+/// After how much silence a master is down. Sentinels ask every second, and begin anew when the master has changed:
+/// hardly more than a second, and they would now and then fail over once more for no reason.
+const SILENCE: Duration = SECOND.saturating_mul(3);
+
 /// What the Sentinels call the master.
 const MASTER: &str = "main";
 
@@ -34,9 +38,9 @@ impl Sentinels {
         &SHARED
     }
 
-    /// Starts all six, and returns when they know one another. A master is taken to be down after 1 s of silence.
+    /// Starts all six, and returns when they know one another. A master is taken to be down after 3 s of silence.
     pub fn start() -> Self {
-        Self::start_noticing_after(SECOND)
+        Self::start_noticing_after(SILENCE)
     }
 
     fn start_noticing_after(silence: Duration) -> Self {
