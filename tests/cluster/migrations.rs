@@ -172,7 +172,7 @@ fn a_slot_that_does_not_arrive_ends_no_wait_and_every_call_ends_in_its_time() {
     let granted = waiter(move || other.acquire_timeout(FAILOVER));
     // It may have a place, or not; it takes what is left when the holder cannot say that it has gone.
     let error = guard.release().unwrap_err();
-    assert!(matches!(error, Error::Server(_)), "{error:?}");
+    assert!(matches!(error, Error::Unconfirmed(_)), "{error:?}");
     assert!(granted.recv_timeout(SECOND).is_err());
     migration.move_keys();
     migration.finish();

@@ -30,8 +30,8 @@ fn lasting_cluster() -> Cluster {
 fn a_node_that_does_not_answer_costs_no_lease_on_the_others() {
     let cluster = lasting_cluster();
     let client = builder(&cluster).command_timeout(TIMEOUT * 2).build().unwrap();
-    let guards_on = |master: &Server, lease| -> Vec<Guard> {
-        let names = (0..20).map(|nth| lock_on(&cluster, master, &format!("x{nth}-")));
+    let guards_on = |master: &Server, lease: Duration| -> Vec<Guard> {
+        let names = (0..20).map(|nth| lock_on(&cluster, master, &format!("{lease:?}:{nth}:")));
         names
             .map(|name| client.lock(name).lease(lease).acquire().unwrap())
             .collect()
