@@ -24,21 +24,8 @@ impl Pair {
     /// A master and a replica that follows it.
     fn start() -> Self {
         let master = Server::start();
-        let port = master.port().to_string();
-        let replica = Server::start_with(&["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"]);
-        let pair = Self { master, replica };
-        pair.wait_for_sync();
-        pair
-    }
-
-    fn wait_for_sync(&self) {
-        wait_until("the replica to follow", SECOND * 30, || {
-            let info: String = redis::cmd("INFO")
-                .arg("replication")
-                .query(&mut self.replica.connection())
-                .unwrap();
-            info.contains("master_link_status:up")
-        });
+        let replica = master.start_replica();
+        Self { master, replica }
     }
 
     fn client(&self) -> Client {

@@ -7,10 +7,10 @@ import inspect
 import threading
 from ctypes import byref, c_bool
 from types import TracebackType
-from typing import Any, Callable, List, Optional, Type, TypeVar
+from typing import Any, Callable, List, Optional, Tuple, Type, TypeVar
 
 from . import _library, inspection
-from ._arguments import Seconds, count, milliseconds, wait
+from ._arguments import Seconds, count, milliseconds, pair, wait
 from ._errors import InvalidState, LockTimeout, Name, RedlatchError, check, failure
 from ._exit import close_at_exit
 from ._handle import Handle, OfThisProcess
@@ -56,7 +56,8 @@ class Acquirable(OfThisProcess):
 
         Raises LockTimeout; Cancelled; ConnectionFailed at once if the server cannot be reached (outages in the course
         of a wait are ridden out); Unconfirmed or ServerError if it cannot be told, or the server refuses for good;
-        KeyConflict, LimitMismatch, InvalidArgument, ThreadFailed, Forked.
+        NotReplicated at once if too few replicas confirm it; KeyConflict, LimitMismatch, InvalidArgument, ThreadFailed,
+        Forked.
         """
         wait_ms = wait(timeout)
         guard = Handle(native_guard.free)
@@ -148,6 +149,7 @@ class Acquirable(OfThisProcess):
         fair: bool,
         max_hold: Optional[Seconds],
         handoffs: Optional[int],
+        replicas: Optional[Tuple[int, Seconds]],
         on_lost: Optional[OnLost],
     ) -> None:
         if lease is not None:
@@ -157,6 +159,13 @@ class Acquirable(OfThisProcess):
             check(self._native.set_max_hold_ms(self._handle, milliseconds(max_hold, "max_hold")))
         if handoffs is not None:
             check(self._native.set_handoffs(self._handle, count(handoffs, "handoffs")))
+        if replicas is not None:
+            number, limit = pair(replicas, "replicas")
+            check(
+                self._native.set_replicas(
+                    self._handle, count(number, "replicas"), milliseconds(limit, "the time for replicas")
+                )
+            )
         if on_lost is not None:
             set_on_lost(self._native, self._handle, on_lost, self._name)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Tuple
 
 from . import _library as native
 from ._acquirable import Acquirable
@@ -33,6 +33,7 @@ class Lock(Acquirable):
         fair: bool,
         max_hold: Optional[Seconds],
         handoffs: Optional[int],
+        replicas: Optional[Tuple[int, Seconds]],
         on_lost: Optional[OnLost],
     ) -> None:
         handle = Handle(native.lock.free)
@@ -42,4 +43,11 @@ class Lock(Acquirable):
         else:
             check(native.lock.new(client, *encoded(name, "name"), handle.out))
         super().__init__(native.lock, handle, name)
-        self._set(lease=None if timed else lease, fair=fair, max_hold=max_hold, handoffs=handoffs, on_lost=on_lost)
+        self._set(
+            lease=None if timed else lease,
+            fair=fair,
+            max_hold=max_hold,
+            handoffs=handoffs,
+            replicas=replicas,
+            on_lost=on_lost,
+        )

@@ -15,9 +15,13 @@ use redis::{
 };
 
 use super::{
+    Settings,
+    process::Sighting,
     reply,
     sentinel::Sentinels,
     socket::{Aside, HangUp, Socket},
+    stream::Stream,
+    tls::Tls,
 };
 use crate::store::{Failure, because};
 
@@ -25,10 +29,11 @@ use crate::store::{Failure, because};
 const SHORTEST_SECRET: usize = 6;
 
 /// Opens connections to one server, or to whichever is the master now.
-pub(super) struct Opener {
+pub(in crate::store) struct Opener {
     address: Address,
     login: RedisConnectionInfo,
     connect_timeout: Duration,
+    tls: Option<Tls>,
     aside: Aside,
     /// Raised when the server closes a connection, or says that it is not the one to ask: those opened before are likely of
     /// no use any more either (it was restarted or demoted, or an operator or a middlebox cut them off), so the next request
@@ -53,16 +58,17 @@ struct NotConnected {
 }
 
 impl Opener {
-    pub(super) fn new(info: &ConnectionInfo, connect_timeout: Duration) -> Self {
+    pub(in crate::store) fn new(info: &ConnectionInfo, settings: &Settings) -> Self {
         let address = Address::Fixed(info.addr().clone());
-        Self::at(address, info.redis_settings().clone(), connect_timeout)
+        Self::at(address, info.redis_settings().clone(), settings)
     }
 
-    pub(super) fn at(address: Address, login: RedisConnectionInfo, connect_timeout: Duration) -> Self {
+    pub(super) fn at(address: Address, login: RedisConnectionInfo, settings: &Settings) -> Self {
         Self {
             address,
             login,
-            connect_timeout,
+            connect_timeout: settings.connect_timeout,
+            tls: settings.tls.clone(),
             aside: Aside::default(),
             generation: AtomicU64::new(0),
         }
@@ -79,15 +85,27 @@ impl Opener {
     /// Opens a connection to the server at `address`, whichever that is.
     pub(super) fn open_at(&self, address: &ConnectionAddr, deadline: Instant) -> Result<Wire, Failure> {
         let generation = self.generation.load(Ordering::SeqCst);
-        let socket = Socket::connect(address, deadline, &self.aside).map_err(|source| {
+        let not_connected = |source| {
             let address = address.clone();
-            Failure::Unreachable(Arc::new(NotConnected { address, source }))
-        })?;
+            Arc::new(NotConnected { address, source })
+        };
+        let socket = Socket::connect(address, deadline, &self.aside)
+            .map_err(|source| Failure::Unreachable(not_connected(source)))?;
+        let stream = match &self.tls {
+            None => Stream::plain(socket),
+            Some(tls) => {
+                let secured = tls.secure(socket, address);
+                Stream::Secure(Box::new(
+                    secured.map_err(|source| Failure::Unreachable(not_connected(source)))?,
+                ))
+            }
+        };
         let mut wire = Wire {
-            socket,
+            stream,
             parser: Parser::new(),
             generation,
             proven: false,
+            process: None,
         };
         self.log_in(&mut wire, deadline)?;
         Ok(wire)
@@ -126,15 +144,12 @@ impl Opener {
             commands.push(select);
         }
         if commands.is_empty() {
-            return Ok(());
+            return match &self.tls {
+                None => Ok(()),
+                Some(_) => self.await_consent(wire, deadline),
+            };
         }
-        let replies = wire
-            .exchange(&commands, deadline)
-            .map_err(|error| match unanswered(error) {
-                Failure::Cut(source) => Failure::Unreachable(source),
-                Failure::Silent(source) => Failure::NotSent(source),
-                other => other,
-            })?;
+        let replies = before_any_request(wire.exchange(&commands, deadline))?;
         for (nth, reply) in replies.into_iter().enumerate() {
             let failure = match reply {
                 Value::Okay => continue,
@@ -154,6 +169,17 @@ impl Opener {
         Ok(())
     }
 
+    /// Hears what the server makes of our certificate, or that we have none: in TLS 1.3 it says so only after the
+    /// handshake. A request that it refuses in that way would look like one that was cut off and may have run.
+    fn await_consent(&self, wire: &mut Wire, deadline: Instant) -> Result<(), Failure> {
+        let replies = before_any_request(wire.exchange([&redis::cmd("PING")], deadline))?;
+        // Whatever else it has to say, it says to the request too.
+        match replies.iter().find_map(reply::turned_away) {
+            Some(refusal) => Err(Failure::Unreachable(reply::in_its_words(&refusal))),
+            None => Ok(()),
+        }
+    }
+
     /// Whether an error repeats the password, as it may if the answers are not to the requests that they seem to be.
     pub(super) fn gives_away(&self, error: &ServerError) -> bool {
         let secret = self
@@ -165,7 +191,7 @@ impl Opener {
 }
 
 /// A place for a connection: open, or to be opened by the next request.
-pub(super) struct Connection {
+pub(in crate::store) struct Connection {
     opener: Arc<Opener>,
     wire: Option<Wire>,
 }
@@ -180,13 +206,30 @@ impl Connection {
     }
 
     /// Opens it by `deadline`, unless it is open and fit for use. Tells whether it had to.
-    pub(super) fn open(&mut self, deadline: Instant) -> Result<bool, Failure> {
-        self.wire = self.fit_wire();
-        let opens = self.wire.is_none();
+    pub(in crate::store) fn open(&mut self, deadline: Instant) -> Result<bool, Failure> {
+        let opens = !self.is_fit();
         if opens {
             self.wire = Some(self.opener.open(deadline)?);
         }
         Ok(opens)
+    }
+
+    /// Tells whether it is open and fit for use; one that is not is closed.
+    pub(in crate::store) fn is_fit(&mut self) -> bool {
+        self.wire = self.fit_wire();
+        self.is_open()
+    }
+
+    /// Who answers on it, if it is open and that was [noted](Self::note_process) since it was opened.
+    pub(in crate::store) fn process(&self) -> Option<&Arc<Sighting>> {
+        self.wire.as_ref()?.process.as_ref()
+    }
+
+    /// Notes who answers on it: as long as the connection stands, nobody else does.
+    pub(in crate::store) fn note_process(&mut self, process: Arc<Sighting>) {
+        if let Some(wire) = &mut self.wire {
+            wire.process = Some(process);
+        }
     }
 
     /// What hangs it up, if it is open.
@@ -197,9 +240,8 @@ impl Connection {
     /// Takes the wire out, if it is fit for use. One that is dead already must not be sent anything: whether that ran
     /// could not be known, while a request that was never sent has certainly not run.
     fn fit_wire(&mut self) -> Option<Wire> {
-        self.wire
-            .take()
-            .filter(|wire| self.opener.is_current(wire) && wire.socket.is_quiet())
+        let mut wire = self.wire.take()?;
+        (self.opener.is_current(&wire) && wire.stream.is_quiet()).then_some(wire)
     }
 
     /// Sends `commands` at once and returns their replies, server errors among them, by `deadline`. It has to be open.
@@ -211,10 +253,24 @@ impl Connection {
         commands: impl IntoIterator<Item = &'a Cmd>,
         deadline: Instant,
     ) -> Result<Vec<Value>, Failure> {
+        let sent = self.send(commands, deadline)?;
+        self.receive(sent, deadline)
+    }
+
+    /// Sends `commands`, the first half of an [`exchange`](Self::exchange): until the other half the connection is closed.
+    fn send<'a>(&mut self, commands: impl IntoIterator<Item = &'a Cmd>, deadline: Instant) -> Result<Sent, Failure> {
         let Some(mut wire) = self.wire.take() else {
             return Err(Failure::Cut(because("the connection broke")));
         };
-        match wire.exchange(commands, deadline) {
+        match wire.send(commands, deadline) {
+            Ok(awaited) => Ok(Sent { wire, awaited }),
+            Err(error) => Err(self.broken(&wire, error)),
+        }
+    }
+
+    /// Reads the replies to what was sent, the second half of an [`exchange`](Self::exchange).
+    fn receive(&mut self, Sent { mut wire, awaited }: Sent, deadline: Instant) -> Result<Vec<Value>, Failure> {
+        match wire.receive_all(awaited, deadline) {
             Ok(replies) => {
                 let gives_away =
                     |reply: &Value| matches!(reply, Value::ServerError(error) if self.opener.gives_away(error));
@@ -234,26 +290,66 @@ impl Connection {
                 }
                 Ok(replies)
             }
-            Err(error) => {
-                // A master that is silent may have been replaced.
-                let moved = error.is_timeout() && self.opener.may_move();
-                if moved || wire.proven && error.is_connection_dropped() {
-                    self.opener.supersede(&wire);
-                }
-                Err(unanswered(error))
-            }
+            Err(error) => Err(self.broken(&wire, error)),
         }
     }
+
+    /// What it means that `wire` failed.
+    fn broken(&self, wire: &Wire, error: RedisError) -> Failure {
+        // A master that is silent may have been replaced.
+        let moved = error.is_timeout() && self.opener.may_move();
+        if moved || wire.proven && error.is_connection_dropped() {
+            self.opener.supersede(wire);
+        }
+        if wire.stream.wants_tls() {
+            return Failure::Unreachable(Arc::new(Flat(error)));
+        }
+        unanswered(error)
+    }
+}
+
+/// A request that was sent, and whose replies are still to come.
+struct Sent {
+    wire: Wire,
+    awaited: usize,
+}
+
+/// How long the replies that have come by the deadline may take to be read.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// Makes an exchange on each of several connections, all at once: sends to all, then collects. What has come by the
+/// deadline is read, however late this thread gets to it.
+pub(super) fn exchange_all<'a, C: IntoIterator<Item = &'a Cmd>>(
+    requests: impl Iterator<Item = (&'a mut Connection, C)>,
+    deadline: Instant,
+) -> Vec<Result<Vec<Value>, Failure>> {
+    let send = |(connection, commands): (&'a mut Connection, C)| {
+        let sent = connection.send(commands, deadline);
+        (connection, sent)
+    };
+    let sent: Vec<_> = requests.map(send).collect();
+    let receive = |(connection, sent): (&mut Connection, Result<Sent, Failure>)| {
+        let mut sent = sent?;
+        let now = Instant::now();
+        let has_come = now >= deadline && !sent.wire.stream.is_quiet();
+        connection.receive(sent, if has_come { now + GRACE } else { deadline })
+    };
+    // The last that was asked is likely the last to answer: so this thread sleeps once, and not once for each.
+    let mut answers: Vec<_> = sent.into_iter().rev().map(receive).collect();
+    answers.reverse();
+    answers
 }
 
 /// An open connection.
 pub(super) struct Wire {
-    socket: Socket,
+    stream: Stream,
     /// Keeps what was read of the next reply.
     parser: Parser,
     generation: u64,
     /// Whether a request was answered on it.
     proven: bool,
+    /// Who answers on it, once somebody has asked.
+    process: Option<Arc<Sighting>>,
 }
 
 impl Wire {
@@ -263,7 +359,11 @@ impl Wire {
         deadline: Instant,
     ) -> RedisResult<Vec<Value>> {
         let sent = self.send(commands, deadline)?;
-        (0..sent).map(|_| self.receive(deadline)).collect()
+        self.receive_all(sent, deadline)
+    }
+
+    fn receive_all(&mut self, awaited: usize, deadline: Instant) -> RedisResult<Vec<Value>> {
+        (0..awaited).map(|_| self.receive(deadline)).collect()
     }
 
     /// Sends `commands` by `deadline`; returns how many they were.
@@ -277,19 +377,19 @@ impl Wire {
             command.write_packed_command(&mut bytes);
             sent += 1;
         }
-        self.socket.set_deadline(deadline);
-        self.socket.write_all(&bytes)?;
+        self.stream.set_deadline(deadline);
+        self.stream.write_all(&bytes)?;
         Ok(sent)
     }
 
     /// Reads one reply, or message, by `deadline`. After a timeout it may be called again: what had come of it is kept.
     pub(super) fn receive(&mut self, deadline: Instant) -> RedisResult<Value> {
-        self.socket.set_deadline(deadline);
-        self.parser.parse_value(&mut self.socket)
+        self.stream.set_deadline(deadline);
+        self.parser.parse_value(&mut self.stream)
     }
 
     pub(super) fn hanger_up(&self) -> HangUp {
-        self.socket.hanger_up()
+        self.stream.hanger_up()
     }
 }
 
@@ -313,6 +413,15 @@ impl fmt::Display for Flat {
 }
 
 impl error::Error for Flat {}
+
+/// The answers to what is sent on a new connection before any request: whatever became of it, no request has run.
+fn before_any_request(answers: RedisResult<Vec<Value>>) -> Result<Vec<Value>, Failure> {
+    answers.map_err(|error| match unanswered(error) {
+        Failure::Cut(source) => Failure::Unreachable(source),
+        Failure::Silent(source) => Failure::NotSent(source),
+        other => other,
+    })
+}
 
 /// What it means that a request's answer could not be read.
 pub(super) fn unanswered(error: RedisError) -> Failure {

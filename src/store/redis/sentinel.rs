@@ -4,14 +4,12 @@
 //! stayed silent, or said that it is one no longer: so all of a client follows a failover by itself. The steps are those of
 //! Redis's "Guidelines for Redis clients with support for Redis Sentinel".
 
-use std::{
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Instant};
 
 use redis::{ConnectionAddr, ConnectionInfo, RedisConnectionInfo, Value};
 
 use super::{
+    Settings,
     connection::{Connection, Opener, Wire, unanswered},
     reply,
 };
@@ -44,11 +42,11 @@ impl Sentinels {
         master: &str,
         addresses: &[ConnectionInfo],
         login: &RedisConnectionInfo,
-        connect_timeout: Duration,
+        settings: &Settings,
     ) -> Self {
         let sentinels = addresses.iter().map(|info| {
             let info = info.clone().set_redis_settings(login.clone());
-            Arc::new(Opener::new(&info, connect_timeout))
+            Arc::new(Opener::new(&info, settings))
         });
         Self {
             master: master.to_owned(),

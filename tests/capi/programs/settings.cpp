@@ -1,6 +1,6 @@
 // Each setter of redlatch.hpp sets what it names: see settings.c, which says more.
 //
-// Usage: settings URL PID; the server's process is stopped at times.
+// Usage: settings URL PID; the server's process is stopped at times. The server has one replica.
 
 #include <atomic>
 #include <chrono>
@@ -131,6 +131,18 @@ void the_pool_size_is_how_many_connections_there_are() {
     }
 }
 
+void the_sentinel_login_is_what_a_sentinel_is_told() {
+    int listening = 0;
+    const auto sentinel = "redis-sentinel://127.0.0.1:" + std::to_string(silent_port(&listening)) + "/0#master";
+    const auto client = Client::open(Options().url(sentinel).sentinel_login("watcher", "secret"));
+    std::thread request([&client] {
+        fails_after(0s, REDLATCH_CONNECTION, [&client] { return client.lock("x").try_acquire(); });
+    });
+    EXPECT(is_told_first(listening, "*3\r\n$4\r\nAUTH\r\n$7\r\nwatcher\r\n$6\r\nsecret\r\n", 30'000));
+    close(listening);
+    request.join();
+}
+
 /**
  * Whether another library's release, which wakes nobody, goes unnoticed for twice the default interval. A waiter looks
  * again just after the server knows of it, which may be after the release.
@@ -221,6 +233,19 @@ void a_longest_hold_and_a_timed_lease_end(const Client &client) {
     ends(client.semaphore("settings.cpp:timed", 1).timed(800ms), LostReason::Expired);
 }
 
+/** Those who want two wait longer than the command timeout, by default. */
+template <class Acquirable> void so_many_replicas_confirm_it_in_time(Acquirable one, Acquirable two) {
+    one.replicas(1, patience).acquire().release();
+    two.replicas(2, 2500ms);
+    fails_after(2499ms, REDLATCH_NOT_REPLICATED, [&] { return two.acquire(); });
+    try {
+        static_cast<void>(two.try_acquire());
+        EXPECT(false && "two confirmed it");
+    } catch (const redlatch::NotReplicated &error) {
+        EXPECT(error.code() == REDLATCH_NOT_REPLICATED);
+    }
+}
+
 void permits_are_what_one_acquire_takes(const Client &client) {
     const auto semaphore = client.semaphore("settings.cpp:permits", 5).permits(3);
     const Guard permit = semaphore.acquire();
@@ -238,6 +263,7 @@ int main(int argc, char **argv) {
         prefixes_stand_before_names(url);
         timeouts_end_what_has_no_answer(url, server);
         the_pool_size_is_how_many_connections_there_are();
+        the_sentinel_login_is_what_a_sentinel_is_told();
         the_poll_interval_is_when_waiters_look(url);
         const auto lock = [](const Client &by) { return by.lock("settings.cpp:fair"); };
         const auto semaphore = [](const Client &by) { return by.semaphore("settings.cpp:fair", 1); };
@@ -246,6 +272,9 @@ int main(int argc, char **argv) {
         no_handoffs_are_none(client);
         the_lease_is_how_long_it_stays_taken(client);
         a_longest_hold_and_a_timed_lease_end(client);
+        so_many_replicas_confirm_it_in_time(client.lock("settings.cpp:one"), client.lock("settings.cpp:two"));
+        so_many_replicas_confirm_it_in_time(client.semaphore("settings.cpp:one", 1),
+                                            client.semaphore("settings.cpp:two", 1));
         permits_are_what_one_acquire_takes(client);
     } catch (const redlatch::Error &error) {
         std::cerr << "unexpected: " << error.code() << ": " << error.what() << std::endl;

@@ -331,10 +331,7 @@ impl Cluster {
             return entry.node.clone();
         }
         let info = self.model.clone().set_addr(address.reached_as(self.model.addr()));
-        let node = Arc::new(Node::new(
-            Opener::new(&info, self.settings.connect_timeout),
-            self.settings.pool_size,
-        ));
+        let node = Arc::new(Node::new(Opener::new(&info, &self.settings), self.settings.pool_size));
         let entry = Entry {
             node: node.clone(),
             lane: state.free_lane(),
