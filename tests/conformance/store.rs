@@ -205,6 +205,18 @@ pub fn sleepy_permits(client: &Client, limit: u32) -> Semaphore {
     client.semaphore("x", limit).lease(MINUTE)
 }
 
+/// Has all served who wait, and each release what it got, in whatever order the machine runs them.
+#[track_caller]
+pub fn serve_in_any_order(mut waiters: Vec<Waiter>) {
+    while !waiters.is_empty() {
+        wait_until("one more to be served", PROMPT, || {
+            waiters.iter().any(Waiter::has_ended)
+        });
+        let nth = waiters.iter().position(Waiter::has_ended).unwrap();
+        waiters.remove(nth).served().release().unwrap();
+    }
+}
+
 /// Shows that nothing is left of those who waited: so many are free, and nobody counts as waiting. Those whose wait has
 /// ended in vain, or with a hand-over, take their places back in the background.
 #[track_caller]
