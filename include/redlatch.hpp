@@ -708,6 +708,16 @@ class Options {
     }
     Options poll_interval(Duration pause) && { return std::move(poll_interval(pause)); }
 
+    /** The longest lease on a Redlock: so long a server has no vote after a restart. Defaults to 60 s. */
+    Options &max_lease(Duration lease) & { return set(redlatch_options_set_max_lease_ms(get(), lease.ms())); }
+    Options max_lease(Duration lease) && { return std::move(max_lease(lease)); }
+
+    /** How long the answer of one server of a Redlock may take. Defaults to 100 ms. */
+    Options &node_timeout(Duration limit) & {
+        return set(redlatch_options_set_node_timeout_ms(get(), limit.ms()));
+    }
+    Options node_timeout(Duration limit) && { return std::move(node_timeout(limit)); }
+
   private:
     friend class Client;
 

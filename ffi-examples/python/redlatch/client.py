@@ -22,8 +22,9 @@ class Client(OfThisProcess):
     Nothing is sent yet. It keeps a pool of connections, opened when needed, and up to three background threads, which
     end with the last of what was made from it. After os.fork() the child opens a new one.
 
-    `url`: redis://[user:password@]host[:port][/database], unix:///path/to/socket, or memory://[name] for locks that
-    live in this process, without a server.
+    `url`: redis://[user:password@]host[:port][/database], unix:///path/to/socket, redlock://[user:password@]host,host,…
+    for locks that a majority of independent servers grants, or memory://[name] for locks that live in this process,
+    without a server.
 
     - `prefix` stands before every key, so that programs can share a server. Defaults to nothing.
     - `lock_prefix` stands between the prefix and a lock's name. Defaults to "lock:".
@@ -32,6 +33,9 @@ class Client(OfThisProcess):
     - `command_timeout`: how long one request may take, at most, all included. Defaults to 2 s. It does not limit how
       long an acquire waits.
     - `poll_interval`: the longest pause between two looks of a waiter that nobody wakes. Defaults to 1 s.
+    - `max_lease`: the longest lease on a Redlock, the same for all its clients: so long a server has no vote after a
+      restart. Defaults to 60 s.
+    - `node_timeout`: how long the answer of one server of a Redlock may take. Defaults to 0.1 s.
 
     Raises InvalidArgument for what cannot be used, Unsupported for a kind of server that this version does not speak
     to.
@@ -47,6 +51,8 @@ class Client(OfThisProcess):
         connect_timeout: Optional[Seconds] = None,
         command_timeout: Optional[Seconds] = None,
         poll_interval: Optional[Seconds] = None,
+        max_lease: Optional[Seconds] = None,
+        node_timeout: Optional[Seconds] = None,
     ) -> None:
         options = Handle(native.options.free)
         check(native.options.new(options.out))
@@ -63,6 +69,8 @@ class Client(OfThisProcess):
             ("connect_timeout", connect_timeout),
             ("command_timeout", command_timeout),
             ("poll_interval", poll_interval),
+            ("max_lease", max_lease),
+            ("node_timeout", node_timeout),
         ):
             if value is not None:
                 check(getattr(native.options, f"set_{what}_ms")(options, milliseconds(value, what)))

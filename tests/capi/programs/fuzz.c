@@ -292,7 +292,7 @@ static void step_with_a_client(struct fuzzer *fuzzer)
     uint32_t at_bytes = NULLS | INVALID | (bytes.at != NULL && !bytes.refused ? WORKED : 0);
     redlatch_options *set = slot != NULL ? slot->handle : NULL;
     uint32_t to_set = set != NULL ? WORKED : NULLS;
-    switch (below(fuzzer, 12)) {
+    switch (below(fuzzer, 14)) {
     case 0:
         CALL(redlatch_client_open(one_in(fuzzer, 9) ? NULL : urls[below(fuzzer, sizeof urls / sizeof *urls)], &client),
              WORKED | INVALID | NULLS | ONE_OF(REDLATCH_UNSUPPORTED));
@@ -334,7 +334,9 @@ static void step_with_a_client(struct fuzzer *fuzzer)
     case 8: CALL(redlatch_options_set_connect_timeout_ms(set, any_u64(fuzzer)), to_set); break;
     case 9: CALL(redlatch_options_set_command_timeout_ms(set, any_u64(fuzzer)), to_set); break;
     case 10: CALL(redlatch_options_set_poll_interval_ms(set, any_u64(fuzzer)), to_set); break;
-    case 11:
+    case 11: CALL(redlatch_options_set_max_lease_ms(set, any_u64(fuzzer)), to_set); break;
+    case 12: CALL(redlatch_options_set_node_timeout_ms(set, any_u64(fuzzer)), to_set); break;
+    case 13:
         CALL(redlatch_options_set_url(set, urls[below(fuzzer, sizeof urls / sizeof *urls)]), to_set | INVALID);
         break;
     }

@@ -157,6 +157,8 @@ class Settings(Scenario):
             {"connect_timeout": 0},
             {"command_timeout": 3601},
             {"poll_interval": 0.009},
+            {"max_lease": 0.009},
+            {"node_timeout": 0},
         ):
             with self.assertRaises(redlatch.InvalidArgument, msg=wrong):
                 redlatch.Client(**wrong)
