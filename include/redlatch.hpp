@@ -760,6 +760,16 @@ class Options {
         return std::move(tls_client_certificate_files(certificate_path, key_path));
     }
 
+    /** The longest lease on a Redlock: so long a server has no vote after a restart. Defaults to 60 s. */
+    Options &max_lease(Duration lease) & { return set(redlatch_options_set_max_lease_ms(get(), lease.ms())); }
+    Options max_lease(Duration lease) && { return std::move(max_lease(lease)); }
+
+    /** How long the answer of one server of a Redlock may take. Defaults to 100 ms. */
+    Options &node_timeout(Duration limit) & {
+        return set(redlatch_options_set_node_timeout_ms(get(), limit.ms()));
+    }
+    Options node_timeout(Duration limit) && { return std::move(node_timeout(limit)); }
+
   private:
     friend class Client;
 

@@ -74,6 +74,8 @@ _FUNCTIONS: Dict[str, Tuple[Any, ...]] = {
     "redlatch_options_set_tls": (_STATUS, _HANDLE, c_bool),
     "redlatch_options_set_tls_ca_file": (_STATUS, _HANDLE, c_char_p),
     "redlatch_options_set_tls_client_certificate_files": (_STATUS, _HANDLE, c_char_p, c_char_p),
+    "redlatch_options_set_max_lease_ms": (_STATUS, _HANDLE, c_uint64),
+    "redlatch_options_set_node_timeout_ms": (_STATUS, _HANDLE, c_uint64),
     "redlatch_options_free": (None, _HANDLE),
     "redlatch_client_open": (_STATUS, c_char_p, _NEW_HANDLE),
     "redlatch_client_open_with": (_STATUS, _HANDLE, _NEW_HANDLE),

@@ -22,8 +22,9 @@ class Client(OfThisProcess):
     Nothing is sent yet. It keeps a pool of connections, opened when needed, and up to three background threads, which
     end with the last of what was made from it. After os.fork() the child opens a new one.
 
-    `url`: redis://[user:password@]host[:port][/database], rediss:// for the same over TLS, unix:///path/to/socket, or
-    memory://[name] for locks that live in this process, without a server.
+    `url`: redis://[user:password@]host[:port][/database], rediss:// for the same over TLS, unix:///path/to/socket,
+    redis-sentinel://host,host,…[/database]#master, redis-cluster://host,host,…, redlock://host,host,… for locks that a
+    majority of independent servers grants, or memory://[name] for locks that live in this process, without a server.
 
     - `prefix` stands before every key, so that programs can share a server. Defaults to nothing.
     - `lock_prefix` stands between the prefix and a lock's name. Defaults to "lock:".
@@ -40,6 +41,9 @@ class Client(OfThisProcess):
       system trusts.
     - `tls_client_certificate_files`: two PEM files, of what a server is shown that wants a client certificate, and of
       its private key, not encrypted.
+    - `max_lease`: the longest lease on a Redlock, the same for all its clients: so long a server has no vote after a
+      restart. Defaults to 60 s.
+    - `node_timeout`: how long the answer of one server of a Redlock may take. Defaults to 0.1 s.
 
     Raises InvalidArgument for what cannot be used, such as a file that cannot be read, Unsupported for a kind of server
     that this version does not speak to, or for TLS where the library was built without it.
@@ -59,6 +63,8 @@ class Client(OfThisProcess):
         tls: bool = False,
         tls_ca_file: Optional[Path] = None,
         tls_client_certificate_files: Optional[Tuple[Path, Path]] = None,
+        max_lease: Optional[Seconds] = None,
+        node_timeout: Optional[Seconds] = None,
     ) -> None:
         options = Handle(native.options.free)
         check(native.options.new(options.out))
@@ -72,6 +78,8 @@ class Client(OfThisProcess):
             ("connect_timeout", connect_timeout),
             ("command_timeout", command_timeout),
             ("poll_interval", poll_interval),
+            ("max_lease", max_lease),
+            ("node_timeout", node_timeout),
         ):
             if value is not None:
                 check(getattr(native.options, f"set_{what}_ms")(options, milliseconds(value, what)))
