@@ -1131,6 +1131,13 @@ int32_t redlatch_guard_wait_lost_ms(const redlatch_guard *guard, uint64_t limit_
 int32_t redlatch_guard_lost_reason(const redlatch_guard *guard);
 
 /**
+ * Returns the name of the lock or semaphore that was lost, of which redlatch_guard_lost_reason() tells why: of several
+ * locks, the first that was. It may have NULs inside, is followed by a NUL, and belongs to the guard. Its length is
+ * written to `len` unless that is NULL. NULL if nothing was lost, and for NULL. No I/O.
+ */
+const char *redlatch_guard_lost_name(const redlatch_guard *guard, size_t *len);
+
+/**
  * Makes the lease end `lease_ms` milliseconds from now, unless it lasts longer already: set, not added, never
  * shortened. One round trip, at most one command timeout.
  *

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Optional, Tuple
+from typing import Iterable, Iterator, Optional, Tuple
 
 from . import _library as native
 from . import audit
@@ -13,6 +13,7 @@ from ._handle import Handle, OfThisProcess
 from ._losses import OnLost
 from .audit import LockWithoutExpiry
 from .lock import Lock
+from .multi_lock import MultiLock
 from .semaphore import Semaphore
 
 
@@ -166,6 +167,24 @@ class Client(OfThisProcess):
             replicas=replicas,
             on_lost=on_lost,
         )
+
+    def multi_lock(
+        self,
+        names: Iterable[Name],
+        *,
+        lease: Seconds = 30.0,
+        max_hold: Optional[Seconds] = None,
+        on_lost: Optional[OnLost] = None,
+    ) -> MultiLock:
+        """Names several locks, from 1 to 1000 in any order, that are held as one. No I/O.
+
+        - `lease`: as of lock().
+        - `max_hold`: how long they may be held in all, counted from when all are: then they are lost.
+        - `on_lost(lost)` is called for each of them that is lost while the guard exists, with its name.
+
+        Raises InvalidArgument for a name, number of names or setting that cannot be used, Forked.
+        """
+        return MultiLock(self._handle, names, lease=lease, max_hold=max_hold, on_lost=on_lost)
 
     def semaphore(
         self,
