@@ -6,7 +6,7 @@ use crate::{
     Client, Error, Guard, Inspection, Wait,
     client::Core,
     lease::Terms,
-    store::{Hold, Kind, Resource, Token},
+    store::{Hold, Kind, Resource, Token, Wishes},
 };
 
 /// The most permits that one acquire may ask for: each of them is a member of its own at the server.
@@ -22,33 +22,45 @@ pub(crate) struct Named {
 
 impl Named {
     pub(crate) fn new(client: Client, name: &[u8], kind: Kind, length: Duration, renewed: bool) -> Self {
+        let mut terms = Terms::new(length, renewed);
+        // In a forked child nothing is acquired.
+        if client.core().is_ok_and(|core| !core.store.abilities().hand_overs) {
+            terms.handoffs = 0;
+        }
         Self {
             client,
             name: name.into(),
             kind,
-            terms: Terms::new(length, renewed),
+            terms,
         }
     }
 
-    /// The client's core and what is to be held, if the name and the number of permits can work.
+    /// The client's core and what is to be held, if the name and the number of permits can work there.
     pub(crate) fn resolve(&self) -> Result<(&Arc<Core>, Resource), Error> {
         let core = self.client.core()?;
         check_permits(self.kind)?;
         let key = core.keyspace.main(self.kind, &self.name)?.into();
-        let kind = self.kind;
-        Ok((core, Resource { key, kind }))
+        let resource = Resource { key, kind: self.kind };
+        core.store.admit(&resource, &Wishes::default())?;
+        Ok((core, resource))
+    }
+
+    /// As [`resolve`](Self::resolve), if the terms can work as well.
+    fn resolve_for_acquire(&self) -> Result<(&Arc<Core>, Resource), Error> {
+        let (core, resource) = self.resolve()?;
+        self.terms.check()?;
+        core.store.admit(&resource, &self.terms.wishes())?;
+        Ok((core, resource))
     }
 
     /// Refuses a name and terms that cannot work. No I/O.
     #[cfg(feature = "capi")]
     pub(crate) fn check(&self) -> Result<(), Error> {
-        self.resolve()?;
-        self.terms.check()
+        self.resolve_for_acquire().map(drop)
     }
 
     pub(crate) fn acquire(&self, wait: Wait) -> Result<Guard, Error> {
-        let (core, resource) = self.resolve()?;
-        self.terms.check()?;
+        let (core, resource) = self.resolve_for_acquire()?;
         Guard::acquire(core, &self.name, resource, &self.terms, &wait)
     }
 

@@ -1,27 +1,32 @@
-//! `redlatch_guard`: a hold of a lock, or of permits of a semaphore.
+//! `redlatch_guard`: a hold of a lock, of permits of a semaphore, or of several locks.
 
 use std::{ffi::c_char, ptr, sync::OnceLock, time::Duration};
 
 use super::{
-    boundary::{Lent, Out, answer, as_millis, borrow, free, report},
+    boundary::{Lent, Out, answer, as_millis, borrow, copy_out, free, report},
     status::{Failed, REDLATCH_LOST_NOT, reason},
 };
-use crate::{Error, Guard};
+use crate::{Error, Guard, Lost};
 
-/// A hold of a lock, or of permits of a semaphore. It is released by redlatch_guard_release() or, at the latest, by
-/// redlatch_guard_free(), from any thread.
+/// A hold of a lock, of permits of a semaphore, or of several locks. It is released by redlatch_guard_release() or, at
+/// the latest, by redlatch_guard_free(), from any thread.
+///
+/// One of several locks is held as long as all of them are: what is said of the lock is true of the first that is lost,
+/// and the name and tokens are those of the first in the order of redlatch_multi_lock_name(). Extending and releasing
+/// it is one round trip if they are on one server.
 pub struct redlatch_guard {
     guard: Guard,
-    name: Lent,
+    /// One at least.
+    names: Box<[Lent]>,
     token: Lent,
-    /// Why the lease was lost, as the release found.
-    lost_by_release: OnceLock<i32>,
+    /// What was lost, as the release found.
+    lost_by_release: OnceLock<Option<Lost>>,
 }
 
 impl redlatch_guard {
     pub(super) fn hand_out(guard: Guard, out: Out<*mut Self>) {
         out.hand_out(Self {
-            name: Lent::new(guard.name()),
+            names: guard.names().map(Lent::new).collect(),
             token: Lent::new(guard.token().as_bytes()),
             guard,
             lost_by_release: OnceLock::new(),
@@ -45,22 +50,30 @@ impl redlatch_guard {
         Ok(self.tell(|guard| guard.extend(lease))??)
     }
 
-    fn lost_reason(&self) -> i32 {
+    /// What was lost, if anything was.
+    fn lost(&self) -> Option<Lost> {
         match self.tell(Guard::check) {
-            Ok(Err(Error::Lost(lost))) => reason(lost.reason),
-            Ok(_) => REDLATCH_LOST_NOT,
-            Err(_) => self.lost_by_release.get().copied().unwrap_or(REDLATCH_LOST_NOT),
+            Ok(Err(Error::Lost(lost))) => Some(lost),
+            Ok(_) => None,
+            Err(_) => self.lost_by_release.get().cloned().flatten(),
         }
+    }
+
+    fn lost_name(&self) -> Option<&Lent> {
+        let lost = self.lost()?;
+        self.guard
+            .names()
+            .zip(&self.names)
+            .find_map(|(name, lent)| (name == lost.name()).then_some(lent))
     }
 
     fn release(&self) -> Result<(), Failed> {
         let outcome = self.guard.release_once().ok_or_else(released_before)?;
-        let outcome = outcome.map_err(Failed::from);
-        let lost = outcome
-            .as_ref()
-            .map_or_else(|failed| failed.lost, |()| REDLATCH_LOST_NOT);
-        self.lost_by_release.get_or_init(|| lost);
-        outcome
+        self.lost_by_release.get_or_init(|| match &outcome {
+            Err(Error::Lost(lost)) => Some(lost.clone()),
+            _ => None,
+        });
+        Ok(outcome?)
     }
 }
 
@@ -108,6 +121,29 @@ pub unsafe extern "C" fn redlatch_guard_fencing_token(guard: *const redlatch_gua
     })
 }
 
+/// Writes the fencing tokens of a guard of several locks to `tokens`, in the order of redlatch_multi_lock_name(), but
+/// no more than `capacity`; `count` gets how many there are. One for any other guard. `tokens` may be NULL if
+/// `capacity` is 0. They stay when the guard was lost or released, and in a forked child. No I/O.
+///
+/// Errors: REDLATCH_NULL_POINTER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_guard_fencing_tokens(
+    guard: *const redlatch_guard,
+    tokens: *mut u64,
+    capacity: usize,
+    count: *mut usize,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let (guard, count) = unsafe { (borrow(guard, "guard")?, Out::new(count, "count")?) };
+        let fencing_tokens = guard.guard.fencing_tokens();
+        // SAFETY: see the module.
+        unsafe { copy_out(&fencing_tokens, tokens, capacity, "tokens") }?;
+        count.set(fencing_tokens.len());
+        Ok(())
+    })
+}
+
 /// Returns the random token that stands for the grant at the key on the server, ended by a NUL. It belongs to the
 /// guard. A guard to which the lock was handed on within its client has that of the one before. NULL for NULL. No I/O.
 #[unsafe(no_mangle)]
@@ -125,7 +161,7 @@ pub unsafe extern "C" fn redlatch_guard_token(guard: *const redlatch_guard) -> *
 pub unsafe extern "C" fn redlatch_guard_name(guard: *const redlatch_guard, len: *mut usize) -> *const c_char {
     answer(ptr::null(), || {
         // SAFETY: see the module.
-        unsafe { Ok(borrow(guard, "guard")?.name.with_length(len)) }
+        unsafe { Ok(borrow(guard, "guard")?.names[0].with_length(len)) }
     })
 }
 
@@ -164,7 +200,21 @@ pub unsafe extern "C" fn redlatch_guard_lost_reason(guard: *const redlatch_guard
     answer(REDLATCH_LOST_NOT, || {
         // SAFETY: see the module.
         let guard = unsafe { borrow(guard, "guard") }?;
-        Ok(guard.lost_reason())
+        Ok(guard.lost().map_or(REDLATCH_LOST_NOT, |lost| reason(lost.reason)))
+    })
+}
+
+/// Returns the name of the lock or semaphore that was lost, of which redlatch_guard_lost_reason() tells why: of several
+/// locks, the first that was. It may have NULs inside, is followed by a NUL, and belongs to the guard. Its length is
+/// written to `len` unless that is NULL. NULL if nothing was lost, and for NULL. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_guard_lost_name(guard: *const redlatch_guard, len: *mut usize) -> *const c_char {
+    answer(ptr::null(), || {
+        // SAFETY: see the module.
+        let guard = unsafe { borrow(guard, "guard") }?;
+        // SAFETY: see the module.
+        let with_length = |name: &Lent| unsafe { name.with_length(len) };
+        Ok(guard.lost_name().map_or(ptr::null(), with_length))
     })
 }
 
@@ -174,9 +224,9 @@ pub unsafe extern "C" fn redlatch_guard_lost_reason(guard: *const redlatch_guard
 /// A lock that is renewed goes on being renewed; that does not shorten what was extended.
 ///
 /// Errors: REDLATCH_LOST if it is no longer held; REDLATCH_INVALID_ARGUMENT outside 10 ms to 10 years, or beyond the
-/// longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it: the
-/// lease holds as long as it did before; REDLATCH_INVALID_STATE after redlatch_guard_release(), REDLATCH_FORKED,
-/// REDLATCH_NULL_POINTER.
+/// longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it, and
+/// REDLATCH_NOT_REPLICATED if too few replicas did: the lease holds as long as it did before; REDLATCH_INVALID_STATE
+/// after redlatch_guard_release(), REDLATCH_FORKED, REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_guard_extend_ms(guard: *mut redlatch_guard, lease_ms: u64) -> i32 {
     report(|| {

@@ -18,9 +18,9 @@ pub const REDLATCH_LOST: i32 = -4;
 /// The server did not confirm the request in time, so its outcome is unknown. What it may have left behind is cleaned
 /// up in the background, and ends with the lease in any case.
 pub const REDLATCH_UNCONFIRMED: i32 = -5;
-/// Too few servers of a Redlock could be had. Not returned by this version.
+/// Too few servers of a Redlock granted it, or could be asked. Nothing is held. Try later; a wait goes on trying.
 pub const REDLATCH_NO_QUORUM: i32 = -6;
-/// Too few replicas confirmed the grant. Not returned by this version.
+/// Too few replicas confirmed the grant, or the renewal, in the time that was set for them. A grant was given back.
 pub const REDLATCH_NOT_REPLICATED: i32 = -7;
 /// Others declare another limit for the semaphore of this name: the message has both. Nothing was granted or changed.
 pub const REDLATCH_LIMIT_MISMATCH: i32 = -8;
@@ -142,6 +142,8 @@ fn status(error: &Error) -> i32 {
         Error::Cancelled => REDLATCH_CANCELLED,
         Error::Lost(_) => REDLATCH_LOST,
         Error::Unconfirmed(_) => REDLATCH_UNCONFIRMED,
+        Error::NoQuorum(_) => REDLATCH_NO_QUORUM,
+        Error::NotReplicated { .. } => REDLATCH_NOT_REPLICATED,
         Error::KeyConflict { .. } => REDLATCH_KEY_CONFLICT,
         Error::LimitMismatch { .. } => REDLATCH_LIMIT_MISMATCH,
         Error::Unsupported(_) => REDLATCH_UNSUPPORTED,

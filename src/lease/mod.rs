@@ -15,7 +15,7 @@ use std::{
 
 pub use self::lost::{Lost, LostReason};
 pub(crate) use self::{
-    cleanup::Doubt,
+    cleanup::{Cleanup, Doubt},
     keeper::{Keeper, Report, Sweeper},
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     error::Source,
     lease::schedule::Id,
     mistakes::{Mistake, makes},
-    store::{Failure, Hold},
+    store::{Failure, Hold, Replicas, Wishes},
     sync::{Condvar, Mutex},
     waiting::{Bell, Ring},
 };
@@ -67,6 +67,8 @@ pub(crate) struct Terms {
     pub(crate) handoffs: u32,
     /// Whether those who came earlier, anywhere, have it first.
     pub(crate) fair: bool,
+    /// Who has to confirm each grant or renewal.
+    pub(crate) replicas: Option<Replicas>,
     pub(crate) on_lost: Option<OnLost>,
 }
 
@@ -100,6 +102,10 @@ pub(crate) fn check_length(length: Duration) -> Result<(), Error> {
     )))
 }
 
+/// How much time replicas may have.
+const SHORTEST_CONFIRMATION: Duration = Duration::from_millis(1);
+const LONGEST_CONFIRMATION: Duration = Duration::from_secs(60 * 60);
+
 /// How often in a row a lease is handed on. By measurement: more do not make it faster, and with as many a thread of
 /// another process waits less than 5 ms for a lock.
 const DEFAULT_HANDOFFS: u32 = 64;
@@ -112,6 +118,7 @@ impl Terms {
             max_hold: Duration::MAX,
             handoffs: DEFAULT_HANDOFFS,
             fair: false,
+            replicas: None,
             on_lost: None,
         }
     }
@@ -125,6 +132,19 @@ impl Terms {
                 self.max_hold
             )));
         }
+        if let Some(Replicas { count, timeout }) = self.replicas {
+            if count == 0 {
+                return Err(Error::invalid(
+                    "a confirmation by 0 replicas cannot work: it must be by at least 1",
+                ));
+            }
+            if !(SHORTEST_CONFIRMATION..=LONGEST_CONFIRMATION).contains(&timeout) {
+                return Err(Error::invalid(format!(
+                    "{timeout:?} for replicas to confirm a grant cannot work: it must be from {SHORTEST_CONFIRMATION:?} to \
+                     {LONGEST_CONFIRMATION:?}"
+                )));
+            }
+        }
         Ok(())
     }
 
@@ -134,9 +154,19 @@ impl Terms {
         self.hands_on() && essence(self) == essence(to)
     }
 
-    /// Whether a grant may be followed by others without asking the server at all.
+    /// Whether a grant may be followed by others without asking the server at all. Not if replicas have to confirm each.
     pub(crate) fn hands_on(&self) -> bool {
-        self.renewed && !self.fair && self.handoffs > 0
+        self.renewed && !self.fair && self.replicas.is_none() && self.handoffs > 0
+    }
+
+    /// What not every store has.
+    pub(crate) fn wishes(&self) -> Wishes {
+        Wishes {
+            lease: self.first_length(),
+            fair: self.fair,
+            hand_overs: self.handoffs > 0,
+            replicas: self.replicas.is_some(),
+        }
     }
 
     /// The length to ask for in the first place.
@@ -191,6 +221,8 @@ struct State {
     watchers: u32,
     /// Rung when it is lost: of the thread that waits for it here.
     heir: Option<Arc<Bell>>,
+    /// Rung when it ends: of threads that wait for the end of one of several.
+    attending: Vec<Arc<Bell>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -242,6 +274,7 @@ impl Lease {
                 renewal: None,
                 watchers: 0,
                 heir: None,
+                attending: Vec::new(),
             }),
             clock,
             ended: Condvar::default(),
@@ -278,6 +311,30 @@ impl Lease {
             self.ended.notify_all();
         }
         Succession::HandedOn(fencing_token, mem::replace(&mut state.on_lost, to.on_lost.clone()))
+    }
+
+    /// Makes a lease that was kept for its holder so far, without a callback, the holder's on the terms `to` from `now` on.
+    /// It is as long as the first of theirs.
+    pub(crate) fn begin(&self, to: &Terms, now: Moment) {
+        let mut state = self.state.lock();
+        let length = self.terms.length;
+        state.exhausted = to.max_hold <= length;
+        state.must_end = if state.exhausted {
+            // It was asked for just as long.
+            state.valid_until + drift(length)
+        } else {
+            now + to.max_hold
+        };
+        state.on_lost = to.on_lost.clone();
+    }
+
+    /// Has `bell` rung as well when the lease ends, until it is told [otherwise](Self::dismiss).
+    pub(crate) fn attend(&self, bell: &Arc<Bell>) {
+        self.state.lock().attending.push(bell.clone());
+    }
+
+    pub(crate) fn dismiss(&self, bell: &Arc<Bell>) {
+        self.state.lock().attending.retain(|other| !Arc::ptr_eq(other, bell));
     }
 
     /// Has `bell`, if any, rung in place of the former one when the lease is lost.
@@ -391,6 +448,7 @@ impl Lease {
     /// Wakes those who wait for the end.
     fn tell_end(&self, state: &mut State) {
         self.ended.notify_all();
+        state.attending.iter().for_each(|bell| bell.ring(Ring::News));
         if let Some(heir) = state.heir.take().filter(|_| !makes(Mistake::LosesInSilence)) {
             heir.ring(Ring::News);
         }
@@ -404,6 +462,7 @@ impl Lease {
             state.phase = Phase::Released;
         }
         self.ended.notify_all();
+        state.attending.iter().for_each(|bell| bell.ring(Ring::News));
         match phase {
             Phase::Lost(reason) => Err(self.lost(reason, &state)),
             _ => Ok(()),
@@ -537,6 +596,7 @@ mod tests {
             max_hold: Duration::MAX,
             handoffs: 0,
             fair: false,
+            replicas: None,
             on_lost: None,
         }
     }

@@ -1,12 +1,17 @@
 //! What a grant needs from a server. Everything above this line knows no Redis.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{Error, Finding, Inspection, error::Source, interrupt::Interrupt};
 
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
+pub(crate) mod quorum;
 pub(crate) mod redis;
 
 /// What can be held: a key on the server, and what stands there.
@@ -129,8 +134,46 @@ pub(crate) struct Ask<'a> {
     pub(crate) place: Option<&'a Place<'a>>,
     /// Whether an attempt before asked for a place.
     pub(crate) asked_for_place: bool,
+    /// Who has to confirm the grant.
+    pub(crate) replicas: Option<Replicas>,
     /// What breaks the request off, if anything may.
     pub(crate) interrupt: Option<&'a Interrupt>,
+}
+
+/// How many replicas of the server have to confirm that they have a grant or renewal too, and in what time. It comes on top
+/// of that which the request itself may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Replicas {
+    pub(crate) count: u32,
+    pub(crate) timeout: Duration,
+}
+
+/// One attempt to acquire several locks at once, each for a token of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct AskSeveral<'a> {
+    /// In the order in which they are to be had. All of them go [together](Store::together).
+    pub(crate) holds: &'a [&'a Hold],
+    pub(crate) lease: Duration,
+    /// Whether none is to be granted unless all are.
+    pub(crate) all_or_none: bool,
+    /// What breaks the request off, if anything may.
+    pub(crate) interrupt: Option<&'a Interrupt>,
+}
+
+impl<'a> AskSeveral<'a> {
+    /// The attempt to acquire one of them.
+    fn one(&self, hold: &'a Hold) -> Ask<'a> {
+        Ask {
+            hold,
+            lease: self.lease,
+            fencing_tokens: 1,
+            fair: false,
+            place: None,
+            asked_for_place: false,
+            replicas: None,
+            interrupt: self.interrupt,
+        }
+    }
 }
 
 /// A place among those who wait for a key.
@@ -151,16 +194,96 @@ pub(crate) struct Place<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Channel(pub(crate) Arc<[u8]>);
 
+/// What a store does besides granting leases.
+#[derive(Clone, Copy)]
+pub(crate) struct Abilities {
+    /// Whether those who wait are knocked for; where not, they look again and again.
+    pub(crate) knocks: bool,
+    /// Whether a lease may be handed on within a client.
+    pub(crate) hand_overs: bool,
+    /// Whether the token of an attempt that was not granted is good for the next one. Where it is not, the store itself
+    /// takes back whatever such an attempt has left.
+    pub(crate) tokens_last: bool,
+}
+
+impl Default for Abilities {
+    fn default() -> Self {
+        Self {
+            knocks: true,
+            hand_overs: true,
+            tokens_last: true,
+        }
+    }
+}
+
+/// What a user wants of a resource that not every store has.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wishes {
+    /// The longest lease that is asked for.
+    pub(crate) lease: Duration,
+    pub(crate) fair: bool,
+    pub(crate) hand_overs: bool,
+    pub(crate) replicas: bool,
+}
+
 /// A server that grants leases.
 ///
 /// Each call is one attempt, blocks for at most `timeout` (connecting included), and may be repeated with the same
 /// hold: every request but `turn` is idempotent.
 pub(crate) trait Store: Send + Sync {
+    /// What can be had here besides leases.
+    fn abilities(&self) -> Abilities {
+        Abilities::default()
+    }
+
+    /// Refuses what cannot be had here, before anything is sent.
+    fn admit(&self, _resource: &Resource, _wishes: &Wishes) -> Result<(), Error> {
+        Ok(())
+    }
+
     /// Grants the key to the token if it is free, left to it, or its already (never shortening its TTL).
     fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure>;
 
+    /// Whether what concerns both can be asked for in one request.
+    fn together(&self, _: &Resource, _: &Resource) -> bool {
+        false
+    }
+
+    /// Grants those of several locks that are free, or their tokens' already, in their order up to the first that is taken;
+    /// what was left to another who waits is taken. Asks for no place.
+    fn acquire_several(&self, ask: &AskSeveral, timeout: Duration) -> Result<SeveralAcquired, Failure> {
+        // Where nothing goes together, there is but one.
+        let mut answer = SeveralAcquired::default();
+        for (at, hold) in ask.holds.iter().enumerate() {
+            match self.acquire(&ask.one(hold), timeout)? {
+                Acquired::Granted { fencing_token } => answer.fencing_tokens.push(fencing_token),
+                Acquired::Busy { .. } => {
+                    answer.taken = Some(at);
+                    break;
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    /// As [`renew`](Self::renew) for each of `holds`, in as few round trips as may be; an answer for each, in order.
+    fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
+        one_after_the_other(holds, timeout, |hold, timeout| self.renew(hold, lease, None, timeout))
+    }
+
+    /// As [`release`](Self::release) for each of `spent`, in as few round trips as may be; an answer for each, in order.
+    fn release_several(&self, spent: &[Spent], repeated: bool, timeout: Duration) -> Vec<Result<Found, Failure>> {
+        one_after_the_other(spent, timeout, |spent, timeout| self.release(spent, repeated, timeout))
+    }
+
     /// Makes the key last at least `lease` from now if it is the token's; never shortens it, never creates it.
-    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure>;
+    fn renew(
+        &self,
+        hold: &Hold,
+        lease: Duration,
+        replicas: Option<Replicas>,
+        timeout: Duration,
+    ) -> Result<Found, Failure>;
 
     /// Takes the key from the token, whose grant drew `fencing_token`, and leaves it to the next who waits. `repeated`
     /// says that the same was asked before, and not answered: what that request did counts as well, and it is a failure
@@ -188,8 +311,27 @@ pub(crate) trait Store: Send + Sync {
     /// An audit of the keys that match the glob `pattern`.
     fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor>;
 
-    /// A line of its own for the background work, so that it never waits behind the callers' requests.
+    /// Which lane the background work about `resource` belongs in, at the moment: the work of one lane never waits for
+    /// that of another. Lanes are numbered from 0, and there are as many as there are servers at most, and one.
+    fn lane(&self, _resource: &Resource) -> usize {
+        0
+    }
+
+    /// A line of its own for the background work in one lane, so that it never waits behind the callers' requests.
     fn upkeep(&self) -> Box<dyn Upkeep>;
+}
+
+/// Makes a request about each of `items`, all of them within `timeout`.
+pub(crate) fn one_after_the_other<T>(
+    items: &[T],
+    timeout: Duration,
+    mut request: impl FnMut(&T, Duration) -> Result<Found, Failure>,
+) -> Vec<Result<Found, Failure>> {
+    let started = Instant::now();
+    let requests = items
+        .iter()
+        .map(|item| request(item, timeout.saturating_sub(started.elapsed())));
+    requests.collect()
 }
 
 /// A grant that has ended.
@@ -250,7 +392,7 @@ pub(crate) trait Auditor: Send {
 /// One request of the background work.
 pub(crate) enum Chore {
     /// As [`Store::renew`].
-    Renew(Hold, Duration),
+    Renew(Hold, Duration, Option<Replicas>),
     /// As [`Store::evict`].
     Evict(Hold),
     /// Takes back the token's place among those who wait, and leaves to the next one what was left to it. What it holds
@@ -271,6 +413,15 @@ pub(crate) enum Acquired {
         /// The place of the token among those who wait, if it has one.
         place: Option<u64>,
     },
+}
+
+/// The answer to an attempt to acquire several.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct SeveralAcquired {
+    /// Those of the ones that were granted: the first ones.
+    pub(crate) fencing_tokens: Vec<u64>,
+    /// Which one was found taken, if one was.
+    pub(crate) taken: Option<usize>,
 }
 
 /// What became of a hold whose grant has ended.
@@ -311,6 +462,11 @@ pub(crate) enum Failure {
     Refused(Source),
     /// The key (the resource's or its counter's) holds something else; nothing was changed.
     KeyConflict(Vec<u8>),
+    /// Too few of several servers granted it, or could be asked; what some had granted was taken back, or will have to be.
+    /// Whether one of them may still run it.
+    NoQuorum { source: Source, unanswered: bool },
+    /// It was done, but too few replicas confirmed it in time.
+    NotReplicated { wanted: u32, acknowledged: u32 },
     /// Others declare another limit for the semaphore; nothing was changed.
     LimitMismatch { key: Vec<u8>, declared: u32, stored: u32 },
 }
@@ -325,13 +481,22 @@ impl Failure {
             | Failure::KeyConflict(_)
             | Failure::LimitMismatch { .. } => false,
             // A server error is an unknown outcome too: a script may stop at any of its calls.
-            Failure::Cut(_) | Failure::Silent(_) | Failure::Unready(_) | Failure::Refused(_) => true,
+            Failure::Cut(_)
+            | Failure::Silent(_)
+            | Failure::Unready(_)
+            | Failure::Refused(_)
+            | Failure::NoQuorum { .. }
+            | Failure::NotReplicated { .. } => true,
         }
     }
 
     /// Whether the request may still run, although nobody waits for its answer any more.
     pub(crate) fn is_unanswered(&self) -> bool {
-        matches!(self, Failure::Cut(_) | Failure::Silent(_))
+        match self {
+            Failure::Cut(_) | Failure::Silent(_) => true,
+            Failure::NoQuorum { unanswered, .. } => *unanswered,
+            _ => false,
+        }
     }
 
     /// Whether repeating the request later may help.
@@ -341,8 +506,13 @@ impl Failure {
             | Failure::NotSent(_)
             | Failure::Cut(_)
             | Failure::Silent(_)
-            | Failure::Unready(_) => true,
-            Failure::Denied(_) | Failure::Refused(_) | Failure::KeyConflict(_) | Failure::LimitMismatch { .. } => false,
+            | Failure::Unready(_)
+            | Failure::NoQuorum { .. } => true,
+            Failure::Denied(_)
+            | Failure::Refused(_)
+            | Failure::KeyConflict(_)
+            | Failure::LimitMismatch { .. }
+            | Failure::NotReplicated { .. } => false,
         }
     }
 }
@@ -353,6 +523,8 @@ impl From<Failure> for Error {
             Failure::Unreachable(source) | Failure::NotSent(source) => Error::Connection(source),
             Failure::Cut(source) | Failure::Silent(source) => Error::Unconfirmed(source),
             Failure::Denied(source) | Failure::Unready(source) | Failure::Refused(source) => Error::Server(source),
+            Failure::NoQuorum { source, .. } => Error::NoQuorum(source),
+            Failure::NotReplicated { wanted, acknowledged } => Error::NotReplicated { wanted, acknowledged },
             Failure::KeyConflict(key) => Error::KeyConflict { key },
             Failure::LimitMismatch { key, declared, stored } => Error::LimitMismatch { key, declared, stored },
         }

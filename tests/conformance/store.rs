@@ -99,7 +99,12 @@ impl Store {
     }
 
     pub fn builder(&self) -> ClientBuilder {
-        redlatch::Client::builder().url(&self.url).prefix(&self.prefix)
+        let builder = redlatch::Client::builder().url(&self.url).prefix(&self.prefix);
+        match self.longest_lease {
+            // A server that is merely slow, on a busy machine, is not to be left out.
+            Some(longest) => builder.max_lease(longest).node_timeout(SECOND),
+            None => builder,
+        }
     }
 
     /// A client as another process would have it.

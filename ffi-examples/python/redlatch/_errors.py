@@ -65,7 +65,7 @@ class Lost(RedlatchError):
     reason: LostReason
     #: The fencing token of the grant that was lost.
     fencing_token: int
-    #: The name of the lock or semaphore, as it was given.
+    #: The name of the lock or semaphore that was lost, as it was given.
     name: Name
 
 
@@ -79,13 +79,13 @@ class Unconfirmed(RedlatchError):
 
 
 class NoQuorum(RedlatchError):
-    """Too few servers of a Redlock could be had. Not raised by this version."""
+    """Too few servers of a Redlock granted it, or could be asked. Nothing is held. Try later; a wait goes on trying."""
 
     code = -6
 
 
 class NotReplicated(RedlatchError):
-    """Too few replicas confirmed the grant. Not raised by this version."""
+    """Too few replicas confirmed the grant, which was given back, or the extension, in the time that was set."""
 
     code = -7
 

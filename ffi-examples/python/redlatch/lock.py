@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Tuple
 
 from . import _library as native
-from ._acquirable import Acquirable
+from ._acquirable import Named
 from ._arguments import Seconds, encoded, milliseconds
 from ._errors import Name, check
 from ._handle import Handle
 from ._losses import OnLost
 
 
-class Lock(Acquirable):
+class Lock(Named):
     """A named lock that at most one guard holds at a time, whoever asks for it: threads, processes, machines.
 
         with client.lock("item:42") as guard: ...        # waits as long as it takes
@@ -33,6 +33,7 @@ class Lock(Acquirable):
         fair: bool,
         max_hold: Optional[Seconds],
         handoffs: Optional[int],
+        replicas: Optional[Tuple[int, Seconds]],
         on_lost: Optional[OnLost],
     ) -> None:
         handle = Handle(native.lock.free)
@@ -42,4 +43,5 @@ class Lock(Acquirable):
         else:
             check(native.lock.new(client, *encoded(name, "name"), handle.out))
         super().__init__(native.lock, handle, name)
-        self._set(lease=None if timed else lease, fair=fair, max_hold=max_hold, handoffs=handoffs, on_lost=on_lost)
+        self._set(lease=None if timed else lease, max_hold=max_hold, on_lost=on_lost)
+        self._set_service(fair=fair, handoffs=handoffs, replicas=replicas)
