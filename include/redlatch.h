@@ -510,7 +510,7 @@ int32_t redlatch_options_set_tls_client_certificate_files(redlatch_options *opti
  *
  * A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
  * by this client so long ago. So all clients have to set the same, longer leases are refused, and a fresh deployment
- * grants nothing for so long.
+ * grants nothing for so long. Locks that set no lease have this one if it is shorter than the default of 30 s.
  * Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
  */
 int32_t redlatch_options_set_max_lease_ms(redlatch_options *options,
