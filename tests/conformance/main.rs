@@ -276,7 +276,7 @@ suite! {
         Lock in lock { any_lock any_name waking order hand_over lock }
         Semaphore in semaphore { any_lock any_name waking order hand_over semaphore deletion }
     }
-    closed cluster {
+    open cluster {
         Lock in lock { any_lock waking order hand_over lock }
         Semaphore in semaphore { any_lock waking order hand_over semaphore deletion }
     }
