@@ -51,6 +51,7 @@ impl Client {
     /// | `redis://[user:password@]host[:port][/database]`, or `valkey://` | Redis or Valkey over TCP |
     /// | `unix:///path/to/socket[?user=…&pass=…&db=…]` | Redis or Valkey on a Unix socket; `%2B` for a `+` in a password |
     /// | `redis-sentinel://[user:password@]host[:port],host,…[/database]#master` | the master, as Redis Sentinel knows it |
+    /// | `redis-cluster://[user:password@]host[:port],host,…` | Redis Cluster, by some of its nodes |
     /// | `redlock://[user:password@]host[:port],host[:port],…[/database]` | three or more independent ones, of which a majority grants a lock (Redlock) |
     /// | `memory://[name]` | none: the locks live in this process, shared by the clients of the same URL |
     ///
@@ -106,7 +107,7 @@ impl Client {
     /// twice counts once. The names are bytes; none may be empty. No I/O.
     pub fn multi_lock(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MultiLock {
         let names = names.into_iter().map(|name| name.as_ref().into());
-        MultiLock::new(self.clone(), names.collect(), DEFAULT_LEASE)
+        MultiLock::new(self.clone(), names.collect(), self.default_lease())
     }
 
     /// Looks through the server's database for locks that nobody will ever free: keys that match `pattern`, look like a
@@ -115,7 +116,7 @@ impl Client {
     /// The pattern is a glob over whole keys as `SCAN` takes it, such as `lock:*`; prefixes are not put before it. The
     /// result is an iterator that asks page by page as it goes, on a connection of its own (`SCAN`, `PTTL`, `TYPE`, and
     /// `INFO` for each connection; some 1000 keys in at most one command timeout), so it holds up neither the server
-    /// nor anything in memory. No I/O before its first step.
+    /// nor anything in memory. No I/O before its first step. In a cluster it goes through one master after the other.
     ///
     /// # Errors
     ///
