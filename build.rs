@@ -11,7 +11,7 @@ mod capi {
     use std::{env, path::Path};
 
     /// The files of src/ffi that have something to say to the header's readers, in its order.
-    const FILES: [&str; 13] = [
+    const FILES: [&str; 14] = [
         "boundary",
         "status",
         "callback",
@@ -21,6 +21,7 @@ mod capi {
         "client",
         "lock",
         "semaphore",
+        "multi_lock",
         "guard",
         "cancel",
         "inspection",

@@ -47,7 +47,8 @@
  * may be freed while another thread uses it.
  *
  *     handle                                               used by several threads at once
- *     redlatch_client, _lock, _semaphore, _guard, _cancel  yes, all functions but _free
+ *     redlatch_client, _lock, _semaphore, _multi_lock      yes, all functions but _free
+ *     redlatch_guard, _cancel                              yes, all functions but _free
  *     redlatch_options                                     yes, all functions but _free
  *     redlatch_inspection                                  yes, all functions but _free
  *     redlatch_audit                                       no
@@ -262,8 +263,12 @@ typedef struct redlatch_cancel redlatch_cancel;
 typedef struct redlatch_client redlatch_client;
 
 /**
- * A hold of a lock, or of permits of a semaphore. It is released by redlatch_guard_release() or, at the latest, by
- * redlatch_guard_free(), from any thread.
+ * A hold of a lock, of permits of a semaphore, or of several locks. It is released by redlatch_guard_release() or, at
+ * the latest, by redlatch_guard_free(), from any thread.
+ *
+ * One of several locks is held as long as all of them are: what is said of the lock is true of the first that is lost,
+ * and the name and tokens are those of the first in the order of redlatch_multi_lock_name(). Extending and releasing
+ * it is one round trip if they are on one server.
  */
 typedef struct redlatch_guard redlatch_guard;
 
@@ -280,6 +285,16 @@ typedef struct redlatch_inspection redlatch_inspection;
  * holds the lock and acquires it again waits for itself. Its settings stand from the first acquire on.
  */
 typedef struct redlatch_lock redlatch_lock;
+
+/**
+ * Several named locks that are held as one, by one guard. They are the very locks of those names that
+ * redlatch_lock_new() gives: who holds several keeps out who wants one of them, and the other way round.
+ *
+ * Whoever waits takes the locks one after the other, in one order that is the same everywhere, and keeps those that it
+ * has meanwhile; so no two can wait for each other, and one that wants many does not starve. It is a description, not
+ * a hold: many threads may acquire through one. Its settings stand from the first acquire on.
+ */
+typedef struct redlatch_multi_lock redlatch_multi_lock;
 
 /**
  * Settings for redlatch_client_open_with(). They may serve for many clients, and be freed before these.
@@ -918,6 +933,112 @@ const char *redlatch_semaphore_name(const redlatch_semaphore *semaphore, size_t 
 void redlatch_semaphore_free(redlatch_semaphore *semaphore);
 
 /**
+ * Names `count` locks, from 1 to 1000, that are held as one. Their leases (30 s unless set) are renewed in the
+ * background until they are released. No I/O.
+ *
+ * Each name is as many bytes as `lens` says, or what stands before the first NUL with REDLATCH_NUL_TERMINATED, or for
+ * all of them if `lens` is NULL; any bytes, at least one. They may come in any order; one that comes twice counts
+ * once.
+ *
+ * Errors: REDLATCH_INVALID_ARGUMENT for a name or a `count` that cannot be used, REDLATCH_FORKED,
+ * REDLATCH_NULL_POINTER.
+ */
+int32_t redlatch_multi_lock_new(const redlatch_client *client,
+                                const char *const *names,
+                                const size_t *lens,
+                                size_t count,
+                                redlatch_multi_lock **out);
+
+/**
+ * Sets how long the locks stay taken after their holder was last heard of: what a crash costs the others. In
+ * milliseconds, from 10 ms to 10 years; defaults to 30000.
+ *
+ * It should be several times the command timeout, so that a renewal can fail and be made again in time.
+ * Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED,
+ * REDLATCH_NULL_POINTER.
+ */
+int32_t redlatch_multi_lock_set_lease_ms(redlatch_multi_lock *locks, uint64_t lease_ms);
+
+/**
+ * Sets how long the locks may be held in all, counted from when all of them are: then they are lost, with
+ * REDLATCH_LOST_MAX_HOLD. In milliseconds, at least 10; defaults to no limit.
+ *
+ * Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED,
+ * REDLATCH_NULL_POINTER.
+ */
+int32_t redlatch_multi_lock_set_max_hold_ms(redlatch_multi_lock *locks, uint64_t max_hold_ms);
+
+/**
+ * Sets a function that is told of each lock that is lost while the guard exists, by its name: in all as with
+ * redlatch_lock_set_on_lost(). The locks that are not lost are still renewed, until the guard is released.
+ *
+ * Errors: REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER for `callback`.
+ */
+int32_t redlatch_multi_lock_set_on_lost(redlatch_multi_lock *locks, redlatch_lost_fn callback, void *user_data);
+
+/**
+ * The same as redlatch_multi_lock_set_on_lost() for a `user_data` that belongs to redlatch from now on: `destroy` is
+ * called with it, on any thread, once the callback cannot be called any more. (Not in a forked child, and not if this
+ * call fails.)
+ *
+ * Errors: those of redlatch_multi_lock_set_on_lost(). `destroy` may be NULL.
+ */
+int32_t redlatch_multi_lock_set_on_lost_owned(redlatch_multi_lock *locks,
+                                              redlatch_lost_fn callback,
+                                              void *user_data,
+                                              redlatch_destroy_fn destroy);
+
+/**
+ * Acquires all of the locks, waiting for at most `wait_ms` milliseconds in all: 0 tries once and never waits,
+ * REDLATCH_FOREVER waits as long as it takes. One round trip if they are free and on one server. `cancel` ends the
+ * wait; it may be NULL. The guard has to be freed by redlatch_guard_free(). If it fails, nothing is held.
+ *
+ * A wait ends at most two command timeouts after `wait_ms`.
+ *
+ * Errors: those of redlatch_lock_acquire(): REDLATCH_BUSY or REDLATCH_TIMEOUT if one of them cannot be had, which the
+ * message names, REDLATCH_KEY_CONFLICT if the key of one of them, or one of its helper keys, holds something else.
+ */
+int32_t redlatch_multi_lock_acquire(const redlatch_multi_lock *locks,
+                                    uint64_t wait_ms,
+                                    const redlatch_cancel *cancel,
+                                    redlatch_guard **out);
+
+/**
+ * Calls `fn` with `user_data` while all of the locks are held, on this thread, after waiting as
+ * redlatch_multi_lock_acquire() does.
+ *
+ * `fn` must return: no longjmp, no C++ exception and no pthread_exit may leave it.
+ *
+ * Errors: REDLATCH_LOST if one of them was lost before `fn` ended: it did run, and redlatch_last_lost_reason() tells
+ * why it was lost. Otherwise the errors of redlatch_multi_lock_acquire(), and `fn` did not run. A release that the
+ * server does not confirm is no error: it is completed in the background.
+ */
+int32_t redlatch_multi_lock_with(const redlatch_multi_lock *locks,
+                                 uint64_t wait_ms,
+                                 redlatch_work_fn fn,
+                                 void *user_data);
+
+/**
+ * Returns how many locks they are, each of them counted once. 0 for NULL. No I/O.
+ */
+size_t redlatch_multi_lock_count(const redlatch_multi_lock *locks);
+
+/**
+ * Returns the name of one of them, from 0 on in the order in which they are taken; it may have NULs inside and is
+ * followed by a NUL. It belongs to the multi-lock. Its length is written to `len` unless that is NULL. NULL for NULL,
+ * and if there is none of that index. No I/O.
+ */
+const char *redlatch_multi_lock_name(const redlatch_multi_lock *locks, size_t index, size_t *len);
+
+/**
+ * Frees it. Guards acquired through it go on holding. Does nothing for NULL.
+ *
+ * Blocks for at most one command timeout if it was the last handle of its client. In a forked child no I/O, and no
+ * waiting.
+ */
+void redlatch_multi_lock_free(redlatch_multi_lock *locks);
+
+/**
  * Tells whether the lock or permit is certainly still held. False once it was lost or released, for NULL, and in a
  * forked child. No I/O.
  */
@@ -941,6 +1062,15 @@ uint64_t redlatch_guard_remaining_ms(const redlatch_guard *guard);
  * keep none of them off: several hold permits at once by rights.
  */
 uint64_t redlatch_guard_fencing_token(const redlatch_guard *guard);
+
+/**
+ * Writes the fencing tokens of a guard of several locks to `tokens`, in the order of redlatch_multi_lock_name(), but
+ * no more than `capacity`; `count` gets how many there are. One for any other guard. `tokens` may be NULL if
+ * `capacity` is 0. They stay when the guard was lost or released, and in a forked child. No I/O.
+ *
+ * Errors: REDLATCH_NULL_POINTER.
+ */
+int32_t redlatch_guard_fencing_tokens(const redlatch_guard *guard, uint64_t *tokens, size_t capacity, size_t *count);
 
 /**
  * Returns the random token that stands for the grant at the key on the server, ended by a NUL. It belongs to the

@@ -7,9 +7,11 @@ use crate::{
     client::Core,
     clock::{BootClock, Clock},
     keys::Keyspace,
+    lease::check_length,
     store::{
         Store,
         memory::MemoryStore,
+        quorum::{QuorumSettings, QuorumStore},
         redis::{RedisStore, Settings, TlsSettings},
     },
 };
@@ -22,6 +24,7 @@ pub struct ClientBuilder {
     keyspace: Keyspace,
     settings: Settings,
     tls: TlsSettings,
+    quorum: QuorumSettings,
     poll_interval: Duration,
 }
 
@@ -38,6 +41,10 @@ impl Default for ClientBuilder {
                 tls: None,
             },
             tls: TlsSettings::default(),
+            quorum: QuorumSettings {
+                max_lease: Duration::from_secs(60),
+                node_timeout: Duration::from_millis(100),
+            },
             poll_interval: Duration::from_secs(1),
         }
     }
@@ -130,6 +137,27 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets the longest lease on a Redlock (`redlock://`); other servers have no such limit. From 10 ms to 10 years; defaults
+    /// to 60 s.
+    ///
+    /// A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
+    /// by this client so long ago: by then all that it may have forgotten has ended. So all clients have to set the same,
+    /// longer leases are refused, and a fresh deployment grants nothing for so long.
+    pub fn max_lease(mut self, max_lease: Duration) -> Self {
+        self.quorum.max_lease = max_lease;
+        self
+    }
+
+    /// Sets how long the answer of one server of a Redlock (`redlock://`) may take, opening a connection to it included; for
+    /// other servers only the [command timeout](Self::command_timeout) counts. From 1 ms to 1 hour; defaults to 100 ms.
+    ///
+    /// It is what a server that is silent costs those who ask, until it is left out; and again, for one of them, once in a
+    /// second. It should be many round trips: one that is merely slow is left out as well.
+    pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
+        self.quorum.node_timeout = node_timeout;
+        self
+    }
+
     /// Makes the client. Nothing is sent yet.
     ///
     /// # Errors
@@ -143,6 +171,7 @@ impl ClientBuilder {
         for (what, timeout) in [
             ("connect", self.settings.connect_timeout),
             ("command", self.settings.command_timeout),
+            ("node", self.quorum.node_timeout),
         ] {
             if !(SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&timeout) {
                 return Err(Error::invalid(format!(
@@ -156,6 +185,7 @@ impl ClientBuilder {
                 self.poll_interval
             )));
         }
+        check_length(self.quorum.max_lease)?;
         let clock: Arc<dyn Clock> = Arc::new(BootClock);
         let store = self.open_store(&clock)?;
         let core = Core::new(
@@ -183,12 +213,13 @@ impl ClientBuilder {
             "redis" | "valkey" | "rediss" | "valkeys" | "unix" => Ok(Arc::new(RedisStore::new(&self.url, settings)?)),
             "redis-sentinel" => Ok(Arc::new(RedisStore::by_sentinels(&self.url, settings)?)),
             "redis-cluster" => Ok(Arc::new(RedisStore::in_cluster(&self.url, settings)?)),
-            "redlock" => Err(Error::Unsupported(format!(
-                "this version cannot open `{scheme}://` URLs"
-            ))),
+            "redlock" => {
+                let store = QuorumStore::new(&self.url, settings, self.quorum, clock.clone())?;
+                Ok(Arc::new(store))
+            }
             _ => Err(Error::invalid(
                 "the URL cannot be used: its scheme is none of `redis`, `rediss`, `valkey`, `valkeys`, `unix`, \
-                 `redis-sentinel`, `redis-cluster` and `memory`",
+                 `redis-sentinel`, `redis-cluster`, `redlock` and `memory`",
             )),
         }
     }

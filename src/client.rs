@@ -8,7 +8,7 @@ use std::{
 };
 
 use crate::{
-    Audit, ClientBuilder, Error, Lock, Semaphore,
+    Audit, ClientBuilder, Error, Lock, MultiLock, Semaphore,
     clock::Clock,
     fork::ProcessBound,
     keys::Keyspace,
@@ -98,6 +98,16 @@ impl Client {
         Lock::new(self.clone(), name.as_ref(), lease, false)
     }
 
+    /// Names several locks that are held as one, whose leases (30 s unless [set](MultiLock::lease)) are renewed in the
+    /// background until they are released.
+    ///
+    /// They are the locks of those names that [`lock`](Self::lock) gives. From 1 to 1000 names, in any order; one that comes
+    /// twice counts once. The names are bytes; none may be empty. No I/O.
+    pub fn multi_lock(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MultiLock {
+        let names = names.into_iter().map(|name| name.as_ref().into());
+        MultiLock::new(self.clone(), names.collect(), DEFAULT_LEASE)
+    }
+
     /// Looks through the server's database for locks that nobody will ever free: keys that match `pattern`, look like a
     /// lock (a string, or a hash as Redisson has) and have no TTL. Not redlatch's own: all of those have one.
     ///
@@ -161,6 +171,30 @@ impl Core {
             Err(failure) if failure.is_unanswered() && !left.is_zero() => request(left, true),
             answer => answer,
         }
+    }
+}
+
+impl Core {
+    /// As [`ask`](Self::ask), for a request about each of `count` things that are sent together: the request is told which
+    /// ones it is about, and answers for each. Those without an answer are asked for once more.
+    pub(crate) fn ask_several<T>(
+        &self,
+        budget: Duration,
+        count: usize,
+        mut request: impl FnMut(&[usize], Duration, bool) -> Vec<Result<T, Failure>>,
+    ) -> Vec<Result<T, Failure>> {
+        let end = self.clock.now() + budget;
+        let all: Vec<usize> = (0..count).collect();
+        let mut answers = request(&all, self.command_timeout, false);
+        let is_unanswered = |&at: &usize| answers[at].as_ref().is_err_and(Failure::is_unanswered);
+        let unanswered: Vec<usize> = all.into_iter().filter(is_unanswered).collect();
+        let left = self.clock.now().until(end).min(self.command_timeout);
+        if !unanswered.is_empty() && !left.is_zero() {
+            for (&at, answer) in unanswered.iter().zip(request(&unanswered, left, true)) {
+                answers[at] = answer;
+            }
+        }
+        answers
     }
 }
 

@@ -1,7 +1,9 @@
 //! The guard: a hold, from its grant to its release.
 
+pub(crate) mod several;
+
 use std::{
-    fmt,
+    fmt, iter,
     panic::{RefUnwindSafe, UnwindSafe},
     sync::Arc,
     time::Duration,
@@ -36,7 +38,7 @@ use crate::{
 #[must_use = "the lock is released when the guard is dropped: keep it in a variable with a name, as in `let _guard = …`; \
               `let _ = …` would release it at once"]
 pub struct Guard {
-    held: ProcessBound<Held>,
+    holds: ProcessBound<Holds>,
     /// Set by the first that releases it, which leaves the others nothing to do.
     released: AtomicBool,
 }
@@ -44,8 +46,14 @@ pub struct Guard {
 /// How many command timeouts a release may take.
 const RELEASE_TIMEOUTS: u32 = 2;
 
-/// What a guard owns.
-struct Held {
+/// What a guard owns: one hold, or those of several locks.
+struct Holds {
+    first: Held,
+    others: Box<[Held]>,
+}
+
+/// One hold.
+pub(crate) struct Held {
     core: Arc<Core>,
     lease: Arc<Lease>,
     fencing_token: u64,
@@ -73,23 +81,35 @@ impl Guard {
             lease,
             fencing_token,
             handed_on,
+            ..
         } = acquire.run()?;
         if !handed_on {
             core.keeper.keep(&lease);
         }
-        let guard = Self {
-            held: ProcessBound::new(Held {
+        let guard = Self::of(
+            Held {
                 core: core.clone(),
                 report: core.keeper.watch(&lease),
                 lease,
                 fencing_token,
-            }),
-            released: AtomicBool::new(false),
-        };
+            },
+            Box::default(),
+        );
         if handed_on && wait.is_cancelled() {
             return Err(Error::Cancelled);
         }
         Ok(guard)
+    }
+
+    fn of(first: Held, others: Box<[Held]>) -> Self {
+        Self {
+            holds: ProcessBound::new(Holds { first, others }),
+            released: AtomicBool::new(false),
+        }
+    }
+
+    fn first(&self) -> &Held {
+        &self.holds.in_any_process().first
     }
 
     /// Runs `work` under the guard and releases it.
@@ -101,9 +121,15 @@ impl Guard {
         }
     }
 
-    /// Returns the name of the lock or semaphore, as it was given to the client.
+    /// Returns the name of the lock or semaphore, as it was given to the client: of several locks, the first one.
     pub fn name(&self) -> &[u8] {
-        &self.held.in_any_process().lease.name
+        &self.first().lease.name
+    }
+
+    /// Returns the names of all locks that it stands for, in the order in which they were taken: that of
+    /// [`MultiLock::names`](crate::MultiLock::names). One name for any other lock or a semaphore.
+    pub fn names(&self) -> impl Iterator<Item = &[u8]> {
+        self.holds.in_any_process().all().map(|held| &*held.lease.name)
     }
 
     /// Returns the grant's fencing token: larger than that of every earlier grant of this name.
@@ -114,52 +140,72 @@ impl Guard {
     ///
     /// The tokens of a semaphore are unique and ordered by grant too. They tell its holders apart, but keep none of
     /// them off: several hold permits at once by rights.
+    ///
+    /// Each of [several locks](crate::MultiLock) has its own, and this is the first one's: send each resource the token
+    /// of the lock that protects it, from [`fencing_tokens`](Self::fencing_tokens).
     pub fn fencing_token(&self) -> u64 {
-        self.held.in_any_process().fencing_token
+        self.first().fencing_token
     }
 
-    /// Returns the random token that stands for the grant at the key on the server. A guard to which the lock was
-    /// [handed on](crate::Lock::handoffs) within its client has that of the one before.
+    /// Returns the fencing tokens of all locks that it stands for, in the order of [`names`](Self::names).
+    pub fn fencing_tokens(&self) -> Vec<u64> {
+        self.holds
+            .in_any_process()
+            .all()
+            .map(|held| held.fencing_token)
+            .collect()
+    }
+
+    /// Returns the random token that stands for the grant at the key on the server: of several locks, at the first
+    /// one's. A guard to which the lock was [handed on](crate::Lock::handoffs) within its client has that of the one
+    /// before.
     pub fn token(&self) -> &str {
-        self.held.in_any_process().lease.hold.token.as_str()
+        self.first().lease.hold.token.as_str()
     }
 
     #[cfg(all(test, shuttle))]
     pub(crate) fn permits(&self) -> u32 {
-        self.held.in_any_process().lease.hold.resource.permits()
+        self.first().lease.hold.resource.permits()
     }
 
-    /// Tells whether the lock is certainly still held. No I/O.
+    /// Tells whether the lock is certainly still held: of several, all of them. No I/O.
     pub fn is_held(&self) -> bool {
         !self.remaining().is_zero()
     }
 
-    /// Returns how long the lock is certainly held from now on if nothing renews it; zero once it is lost. No I/O.
+    /// Returns how long the lock is certainly held from now on if nothing renews it; zero once it is lost. Of several,
+    /// how long all of them are. No I/O.
     ///
     /// Counted on the machine's boot-time clock from before the granted request was sent, less 1 % of the lease and
     /// 2 ms for clocks that run apart. The server frees the lock only after that.
     pub fn remaining(&self) -> Duration {
-        self.held.get().map_or(Duration::ZERO, |held| held.lease.remaining())
+        let Ok(holds) = self.holds.get() else {
+            return Duration::ZERO;
+        };
+        let others = holds.others.iter().map(|held| held.lease.remaining());
+        others.fold(holds.first.lease.remaining(), Duration::min)
     }
 
-    /// Does nothing if the lock is still held: the line to put before each write. No I/O.
+    /// Does nothing if the lock, or all of several, is still held: the line to put before each write. No I/O.
     ///
     /// # Errors
     ///
     /// [`Error::Lost`] with the reason once it is not; [`Error::Forked`] in a forked child.
     pub fn check(&self) -> Result<(), Error> {
-        Ok(self.held.get()?.lease.check()?)
+        Ok(self.holds.get()?.all().try_for_each(|held| held.lease.check())?)
     }
 
-    /// Blocks until the lock is lost, for at most `limit`; tells whether it was lost. No I/O.
+    /// Blocks until the lock, or one of several, is lost, for at most `limit`; tells whether it was lost. No I/O.
     pub fn wait_lost(&self, limit: Duration) -> bool {
-        self.held
-            .get()
-            .map_or(true, |held| held.lease.wait_lost(held.fencing_token, limit))
+        match self.holds.get() {
+            Ok(Holds { first, others }) if others.is_empty() => first.lease.wait_lost(first.fencing_token, limit),
+            Ok(holds) => several::wait_lost(&holds.to_vec(), limit),
+            Err(_) => true,
+        }
     }
 
-    /// Makes the lease end `lease` from now, unless it lasts longer already. One round trip, at most one command
-    /// timeout.
+    /// Makes the lease end `lease` from now, unless it lasts longer already. One round trip, also for several locks on
+    /// one server; at most one command timeout.
     ///
     /// A lock that is renewed goes on being renewed; that does not shorten what was extended.
     ///
@@ -171,28 +217,23 @@ impl Guard {
     /// - [`Error::Unconfirmed`], [`Error::Connection`] or [`Error::Server`] if the server did not confirm it. The
     ///   lease holds as long as it did before.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
-        let held = self.held.get()?;
+        let holds = self.holds.get()?;
         check_length(lease)?;
-        held.lease.check()?;
-        if lease > held.lease.longest() {
-            return Err(Error::invalid(format!(
-                "an extension by {lease:?} would outlast the longest hold of the lock"
-            )));
+        holds.all().try_for_each(|held| held.admit_extension(lease))?;
+        match &*holds.others {
+            [] => holds.first.extend(lease),
+            _ => several::extend(&holds.to_vec(), lease),
         }
-        let wishes = Wishes {
-            lease,
-            ..Wishes::default()
-        };
-        held.core.store.admit(&held.lease.hold.resource, &wishes)?;
-        held.extend(lease)
     }
 
-    /// Releases the lock and reports how that went. At most two command timeouts; what the server did not confirm by
-    /// then is completed in the background.
+    /// Releases the lock and reports how that went: of several locks, all of them, in one round trip if they are on one
+    /// server. At most two command timeouts; what the server did not confirm by then is completed in the background.
     ///
     /// If the guard is the last handle of its client, the client goes with it: up to one command timeout more.
     ///
     /// # Errors
+    ///
+    /// The worst that befell any of several locks:
     ///
     /// - [`Error::Lost`] if the lease had been lost before.
     /// - [`Error::Unconfirmed`] if the lock was held until now, but the server did not confirm the release: the lock
@@ -210,17 +251,21 @@ impl Guard {
     /// Tells whether it was released.
     #[cfg(feature = "capi")]
     pub(crate) fn is_released(&self) -> Result<bool, Error> {
-        self.held.get()?;
+        self.holds.get()?;
         Ok(self.released.load(Ordering::SeqCst))
     }
 
     fn end(&self, command_timeouts: u32) -> Option<Result<(), Error>> {
-        let held = match self.held.get() {
-            Ok(held) => held,
+        let holds = match self.holds.get() {
+            Ok(holds) => holds,
             Err(error) => return Some(Err(error)),
         };
-        (!self.released.swap(true, Ordering::SeqCst))
-            .then(|| held.release(held.core.command_timeout * command_timeouts))
+        let Holds { first, others } = holds;
+        let budget = first.core.command_timeout * command_timeouts;
+        (!self.released.swap(true, Ordering::SeqCst)).then(|| match &**others {
+            [] => first.release(budget),
+            _ => several::release(&holds.to_vec(), budget),
+        })
     }
 }
 
@@ -233,7 +278,32 @@ impl Drop for Guard {
     }
 }
 
+impl Holds {
+    fn all(&self) -> impl Iterator<Item = &Held> {
+        iter::once(&self.first).chain(&self.others)
+    }
+
+    fn to_vec(&self) -> Vec<&Held> {
+        self.all().collect()
+    }
+}
+
 impl Held {
+    /// Refuses an extension that cannot be asked for.
+    fn admit_extension(&self, length: Duration) -> Result<(), Error> {
+        self.lease.check()?;
+        if length > self.lease.longest() {
+            return Err(Error::invalid(format!(
+                "an extension by {length:?} would outlast the longest hold of the lock"
+            )));
+        }
+        let wishes = Wishes {
+            lease: length,
+            ..Wishes::default()
+        };
+        self.core.store.admit(&self.lease.hold.resource, &wishes)
+    }
+
     fn extend(&self, length: Duration) -> Result<(), Error> {
         let lease = &self.lease;
         if !lease.will_ask(self.fencing_token, length) {
@@ -247,12 +317,17 @@ impl Held {
             let timeout = timeout + replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
             self.core.store.renew(&lease.hold, length, replicas, timeout)
         });
-        match LostReason::from_found(answer?) {
-            None => lease.prolong(sent, length),
-            Some(reason) => lease.lose(reason),
-        }
-        self.core.keeper.report(lease);
+        self.extended(answer?, sent, length);
         Ok(lease.check()?)
+    }
+
+    /// Takes in the answer to an extension that was sent at `sent`.
+    fn extended(&self, found: Found, sent: Moment, length: Duration) {
+        match LostReason::from_found(found) {
+            None => self.lease.prolong(sent, length),
+            Some(reason) => self.lease.lose(reason),
+        }
+        self.core.keeper.report(&self.lease);
     }
 
     /// Ends the grant within `budget`: hands the lease on to a thread of this process that waits, or gives it back.
@@ -275,30 +350,36 @@ impl Held {
         if makes(Mistake::WakesBeforeTheRelease) {
             core.gate.leave(lease);
         }
-        let held_so_far = lease.finish();
-        core.keeper.let_go(lease);
-        core.keeper.unwatch(self.report.as_ref());
-        let gone = |lost: &Lost| matches!(lost.reason, LostReason::Deleted | LostReason::Taken);
-        let outcome = if held_so_far.as_ref().is_err_and(gone) {
-            // The server has said so: there is nothing to release.
+        let held_so_far = self.finish();
+        let outcome = if is_gone(&held_so_far) {
             Ok(())
         } else {
             self.ask_to_release(budget, heir.filter(|_| held_so_far.is_ok()))
         };
-        core.gate.leave(lease);
-        core.keeper.report(lease);
-        lease.forget_callback();
+        self.leave();
         held_so_far?;
         outcome
+    }
+
+    /// Ends the lease here: nothing is renewed from now on. `Ok` if it was held until now.
+    fn finish(&self) -> Result<(), Lost> {
+        let held_so_far = self.lease.finish();
+        self.core.keeper.let_go(&self.lease);
+        self.core.keeper.unwatch(self.report.as_ref());
+        held_so_far
+    }
+
+    /// Lets those go on who wait here, once the server has answered, and tells of a loss that it told of.
+    fn leave(&self) {
+        self.core.gate.leave(&self.lease);
+        self.core.keeper.report(&self.lease);
+        self.lease.forget_callback();
     }
 
     fn ask_to_release(&self, budget: Duration, heir: Option<&Heir>) -> Result<(), Error> {
         let Self { core, lease, .. } = self;
         let end = core.clock.now() + budget;
-        let spent = Spent {
-            hold: &lease.hold,
-            fencing_token: self.fencing_token,
-        };
+        let spent = self.spent();
         // One more than are needed: the lease that follows takes one for itself.
         let fencing_tokens = core.gate.fencing_tokens(&lease.hold.resource, &lease.terms) + 1;
         let (mut sent, mut asked_again) = (core.clock.now(), false);
@@ -336,6 +417,13 @@ impl Held {
             Turn::Left(found) => found,
             Turn::Kept { .. } => Found::Ours,
         }))
+    }
+
+    fn spent(&self) -> Spent<'_> {
+        Spent {
+            hold: &self.lease.hold,
+            fencing_token: self.fencing_token,
+        }
     }
 
     /// Takes away what the release of `lease` may have left behind, in the background.
@@ -394,17 +482,21 @@ impl Held {
     }
 }
 
+/// Whether the server has said that there is nothing to release.
+fn is_gone(held_so_far: &Result<(), Lost>) -> bool {
+    let gone = |lost: &Lost| matches!(lost.reason, LostReason::Deleted | LostReason::Taken);
+    held_so_far.as_ref().is_err_and(gone)
+}
+
 // No user code runs while anything inside is half changed, so a panic in it leaves nothing broken.
 impl UnwindSafe for Guard {}
 impl RefUnwindSafe for Guard {}
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.names().map(|name| name.escape_ascii().to_string()).collect();
         f.debug_struct("Guard")
-            .field(
-                "name",
-                &self.held.in_any_process().lease.name.escape_ascii().to_string(),
-            )
+            .field("name", &names.join(", "))
             .field("fencing_token", &self.fencing_token())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()

@@ -30,7 +30,8 @@
 //!    lock: Martin Kleppmann, [How to do distributed locking][kleppmann], and Salvatore Sanfilippo,
 //!    [Is Redlock safe?][antirez]
 //!
-//! Size a lease to the work's slow tail, not its median. Locks taken in different orders can deadlock. None is reentrant.
+//! Size a lease to the work's slow tail, not its median. Locks taken in different orders can deadlock:
+//! take them by [`Client::multi_lock`]. None is reentrant.
 //!
 //! [kleppmann]: https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html
 //! [antirez]: http://antirez.com/news/101
@@ -66,7 +67,7 @@
 //! # Contents
 //!
 //! - [`Client`] and [`ClientBuilder`]: the server, its connections and timeouts.
-//! - [`Lock`], [`Semaphore`]: a name, its settings, every way to acquire it; [`Wait`], [`CancelToken`]: for how long.
+//! - [`Lock`], [`Semaphore`], [`MultiLock`]: names, settings, every way to acquire it; [`Wait`], [`CancelToken`]: for how long.
 //! - [`Guard`]: a hold, from grant to release.
 //! - [`Inspection`] and [`Audit`]: what stands on the server, for operators.
 //! - [`Error`]: what went wrong, by what to do next; [`Lost`] and [`LostReason`]: how a lease ended.
@@ -93,6 +94,7 @@ mod keys;
 mod lease;
 mod lock;
 mod mistakes;
+mod multi_lock;
 mod named;
 mod notice;
 mod semaphore;
@@ -112,6 +114,7 @@ pub use self::{
     inspection::{Expiry, Holder, Inspection},
     lease::{Lost, LostReason},
     lock::Lock,
+    multi_lock::MultiLock,
     semaphore::Semaphore,
     wait::Wait,
 };

@@ -74,6 +74,14 @@ impl Wait {
         self.cancel.as_ref().map(|token| token.watch(bell))
     }
 
+    /// What is left of it at `now` if it ends at `deadline`.
+    pub(crate) fn rest(&self, now: Moment, deadline: Moment) -> Self {
+        Self {
+            limit: Limit::AtMost(now.until(deadline)),
+            cancel: self.cancel.clone(),
+        }
+    }
+
     /// The end of a wait that begins at `now`.
     pub(crate) fn deadline(&self, now: Moment) -> Moment {
         match self.limit {

@@ -113,6 +113,21 @@ impl<T> Out<T> {
     }
 }
 
+/// Copies as many values as there is room for to the caller.
+///
+/// # Safety
+///
+/// The pointer is null, or may be written to in so many places as long as the call lasts.
+pub(super) unsafe fn copy_out<T: Copy>(values: &[T], to: *mut T, room: usize, what: &str) -> Result<(), Failed> {
+    let count = values.len().min(room);
+    if count > 0 {
+        let to = NonNull::new(to).ok_or_else(|| Failed::null(what))?;
+        // SAFETY: as this function asks for.
+        unsafe { to.as_ptr().copy_from_nonoverlapping(values.as_ptr(), count) };
+    }
+    Ok(())
+}
+
 impl<T> Out<*mut T> {
     /// Gives the caller a handle, to be freed by `free`.
     pub(super) fn hand_out(self, value: T) {
@@ -159,6 +174,35 @@ pub(super) unsafe fn bytes<'a>(pointer: *const c_char, length: usize, what: &str
         return Err(Failed::too_long(what, found.len()));
     }
     Ok(found)
+}
+
+/// Looks at so many names of the caller's.
+///
+/// # Safety
+///
+/// `pointers` is null, or points to so many pointers as [`bytes`] asks for, which live on for `'a`; `lengths` is null
+/// for ones that end with a NUL, or points to as many lengths.
+pub(super) unsafe fn several_bytes<'a>(
+    pointers: *const *const c_char,
+    lengths: *const usize,
+    count: usize,
+    what: &str,
+) -> Result<Vec<&'a [u8]>, Failed> {
+    if pointers.is_null() {
+        return Err(Failed::null(what));
+    }
+    let one = |at: usize| {
+        // SAFETY: as this function asks for.
+        unsafe {
+            let length = if lengths.is_null() {
+                REDLATCH_NUL_TERMINATED
+            } else {
+                *lengths.add(at)
+            };
+            bytes(*pointers.add(at), length, what)
+        }
+    };
+    (0..count).map(one).collect()
 }
 
 /// Looks at text of the caller's, which ends with a NUL.

@@ -1,15 +1,19 @@
-//! `redlatch_guard`: a hold of a lock, or of permits of a semaphore.
+//! `redlatch_guard`: a hold of a lock, of permits of a semaphore, or of several locks.
 
 use std::{ffi::c_char, ptr, sync::OnceLock, time::Duration};
 
 use super::{
-    boundary::{Lent, Out, answer, as_millis, borrow, free, report},
+    boundary::{Lent, Out, answer, as_millis, borrow, copy_out, free, report},
     status::{Failed, REDLATCH_LOST_NOT, reason},
 };
 use crate::{Error, Guard};
 
-/// A hold of a lock, or of permits of a semaphore. It is released by redlatch_guard_release() or, at the latest, by
-/// redlatch_guard_free(), from any thread.
+/// A hold of a lock, of permits of a semaphore, or of several locks. It is released by redlatch_guard_release() or, at
+/// the latest, by redlatch_guard_free(), from any thread.
+///
+/// One of several locks is held as long as all of them are: what is said of the lock is true of the first that is lost,
+/// and the name and tokens are those of the first in the order of redlatch_multi_lock_name(). Extending and releasing
+/// it is one round trip if they are on one server.
 pub struct redlatch_guard {
     guard: Guard,
     name: Lent,
@@ -105,6 +109,29 @@ pub unsafe extern "C" fn redlatch_guard_fencing_token(guard: *const redlatch_gua
         // SAFETY: see the module.
         let guard = unsafe { borrow(guard, "guard") }?;
         Ok(guard.guard.fencing_token())
+    })
+}
+
+/// Writes the fencing tokens of a guard of several locks to `tokens`, in the order of redlatch_multi_lock_name(), but
+/// no more than `capacity`; `count` gets how many there are. One for any other guard. `tokens` may be NULL if
+/// `capacity` is 0. They stay when the guard was lost or released, and in a forked child. No I/O.
+///
+/// Errors: REDLATCH_NULL_POINTER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_guard_fencing_tokens(
+    guard: *const redlatch_guard,
+    tokens: *mut u64,
+    capacity: usize,
+    count: *mut usize,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let (guard, count) = unsafe { (borrow(guard, "guard")?, Out::new(count, "count")?) };
+        let fencing_tokens = guard.guard.fencing_tokens();
+        // SAFETY: see the module.
+        unsafe { copy_out(&fencing_tokens, tokens, capacity, "tokens") }?;
+        count.set(fencing_tokens.len());
+        Ok(())
     })
 }
 

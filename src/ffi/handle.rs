@@ -1,4 +1,4 @@
-//! What the handles of locks and semaphores have in common.
+//! What the handles of locks, semaphores and several locks have in common.
 
 use std::{ffi::c_void, mem, sync::OnceLock};
 
@@ -10,12 +10,13 @@ use super::{
     inspection::redlatch_inspection,
     status::Failed,
 };
-use crate::{Lock, Lost, Semaphore, fork::ProcessBound, named::Named, sync::Mutex};
+use crate::{Error, Guard, Lock, Lost, MultiLock, Semaphore, Wait, fork::ProcessBound, named::Named, sync::Mutex};
 
-/// A lock or semaphore that is set first and acquired then, by any threads. Its settings stand from the first acquire
-/// on.
+/// A lock, semaphore or several locks, set first and acquired then, by any threads. Its settings stand from the first
+/// acquire on.
 pub(super) struct Handle<T> {
-    pub(super) name: Lent,
+    /// One at least.
+    pub(super) names: Box<[Lent]>,
     settings: ProcessBound<Settings<T>>,
 }
 
@@ -25,25 +26,61 @@ struct Settings<T> {
     settled: OnceLock<T>,
 }
 
-/// A lock or a semaphore.
+/// What can be acquired.
 pub(super) trait Acquirable: Clone {
-    fn named(&self) -> &Named;
+    /// Refuses names and settings that cannot work.
+    fn check(&self) -> Result<(), Error>;
+    fn names(&self) -> Box<[Lent]>;
+    fn acquire(&self, wait: Wait) -> Result<Guard, Error>;
     fn on_lost(self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self;
 }
 
-impl Acquirable for Lock {
-    fn named(&self) -> &Named {
-        &self.named
-    }
-
-    fn on_lost(self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
-        self.on_lost(callback)
-    }
+/// What has one name: a lock or a semaphore.
+pub(super) trait OfOneName: Acquirable {
+    fn named(&self) -> &Named;
 }
 
-impl Acquirable for Semaphore {
-    fn named(&self) -> &Named {
-        &self.named
+macro_rules! of_one_name {
+    ($($kind:ty)*) => {
+        $(impl OfOneName for $kind {
+            fn named(&self) -> &Named {
+                &self.named
+            }
+        }
+
+        impl Acquirable for $kind {
+            fn check(&self) -> Result<(), Error> {
+                self.named.check()
+            }
+
+            fn names(&self) -> Box<[Lent]> {
+                [Lent::new(&self.named.name)].into()
+            }
+
+            fn acquire(&self, wait: Wait) -> Result<Guard, Error> {
+                self.named.acquire(wait)
+            }
+
+            fn on_lost(self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
+                self.on_lost(callback)
+            }
+        })*
+    };
+}
+
+of_one_name! { Lock Semaphore }
+
+impl Acquirable for MultiLock {
+    fn check(&self) -> Result<(), Error> {
+        self.check()
+    }
+
+    fn names(&self) -> Box<[Lent]> {
+        self.names().map(Lent::new).collect()
+    }
+
+    fn acquire(&self, wait: Wait) -> Result<Guard, Error> {
+        self.acquire_with(wait)
     }
 
     fn on_lost(self, callback: impl Fn(&Lost) + Send + Sync + 'static) -> Self {
@@ -53,9 +90,9 @@ impl Acquirable for Semaphore {
 
 impl<T: Acquirable> Handle<T> {
     pub(super) fn new(draft: T) -> Result<Self, Failed> {
-        draft.named().check()?;
+        draft.check()?;
         Ok(Self {
-            name: Lent::new(&draft.named().name),
+            names: draft.names(),
             settings: ProcessBound::new(Settings {
                 draft: Mutex::new(draft),
                 settled: OnceLock::new(),
@@ -74,7 +111,7 @@ impl<T: Acquirable> Handle<T> {
             ));
         }
         let changed = change(draft.clone());
-        let outcome = changed.named().check();
+        let outcome = changed.check();
         let done_with = match outcome {
             Ok(()) => mem::replace(&mut *draft, changed),
             Err(_) => changed,
@@ -114,28 +151,15 @@ impl<T: Acquirable> Handle<T> {
         if let Some(cancel) = cancel {
             wait = wait.cancelled_by(cancel.token.get()?);
         }
-        let acquired = self.settle()?.named().acquire(wait);
+        let acquired = self.settle()?.acquire(wait);
         redlatch_guard::hand_out(acquired.map_err(|error| Failed::of_a_wait(error, wait_ms > 0))?, out);
         Ok(())
     }
 
     pub(super) fn with(&self, wait_ms: u64, work: impl FnOnce()) -> Result<(), Failed> {
-        let acquired = self.settle()?.named().acquire(boundary::wait(wait_ms));
+        let acquired = self.settle()?.acquire(boundary::wait(wait_ms));
         let guard = acquired.map_err(|error| Failed::of_a_wait(error, wait_ms > 0))?;
         Ok(guard.run(|_| work())?)
-    }
-
-    pub(super) fn inspect(&self, out: Out<*mut redlatch_inspection>) -> Result<(), Failed> {
-        redlatch_inspection::hand_out(self.draft()?.named().inspect()?, out);
-        Ok(())
-    }
-
-    pub(super) fn force_release(&self, held: Option<Out<bool>>) -> Result<(), Failed> {
-        let was_held = self.draft()?.named().force_release()?;
-        if let Some(held) = held {
-            held.set(was_held);
-        }
-        Ok(())
     }
 
     /// What is to be acquired; from now on nothing can be set.
@@ -151,5 +175,24 @@ impl<T: Acquirable> Handle<T> {
     /// What is to be looked at, by calls for which the settings do not matter.
     pub(super) fn draft(&self) -> Result<T, Failed> {
         Ok(self.settings.get()?.draft.lock().clone())
+    }
+}
+
+impl<T: OfOneName> Handle<T> {
+    pub(super) fn name(&self) -> &Lent {
+        &self.names[0]
+    }
+
+    pub(super) fn inspect(&self, out: Out<*mut redlatch_inspection>) -> Result<(), Failed> {
+        redlatch_inspection::hand_out(self.draft()?.named().inspect()?, out);
+        Ok(())
+    }
+
+    pub(super) fn force_release(&self, held: Option<Out<bool>>) -> Result<(), Failed> {
+        let was_held = self.draft()?.named().force_release()?;
+        if let Some(held) = held {
+            held.set(was_held);
+        }
+        Ok(())
     }
 }

@@ -297,7 +297,7 @@ pub unsafe extern "C" fn redlatch_lock_force_release(lock: *const redlatch_lock,
 pub unsafe extern "C" fn redlatch_lock_name(lock: *const redlatch_lock, len: *mut usize) -> *const c_char {
     answer(ptr::null(), || {
         // SAFETY: see the module.
-        unsafe { Ok(borrow(lock, "lock")?.handle.name.with_length(len)) }
+        unsafe { Ok(borrow(lock, "lock")?.handle.name().with_length(len)) }
     })
 }
 

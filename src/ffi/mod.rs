@@ -32,6 +32,7 @@ mod inspection;
 mod last_error;
 mod lock;
 mod mapping;
+mod multi_lock;
 mod options;
 mod semaphore;
 mod status;

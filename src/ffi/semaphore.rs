@@ -370,7 +370,7 @@ pub unsafe extern "C" fn redlatch_semaphore_name(
 ) -> *const c_char {
     answer(ptr::null(), || {
         // SAFETY: see the module.
-        unsafe { Ok(borrow(semaphore, "semaphore")?.handle.name.with_length(len)) }
+        unsafe { Ok(borrow(semaphore, "semaphore")?.handle.name().with_length(len)) }
     })
 }
 

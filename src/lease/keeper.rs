@@ -93,7 +93,7 @@ impl Task {
     fn resource(&self) -> &Resource {
         match self {
             Task::Keep(lease) => &lease.hold.resource,
-            Task::CleanUp(cleanup) => cleanup.resource(),
+            Task::CleanUp(cleanup) => &cleanup.hold().resource,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::{
 
 pub use self::lost::{Lost, LostReason};
 pub(crate) use self::{
-    cleanup::Doubt,
+    cleanup::{Cleanup, Doubt},
     keeper::{Keeper, Report, Sweeper},
 };
 use crate::{
@@ -221,6 +221,8 @@ struct State {
     watchers: u32,
     /// Rung when it is lost: of the thread that waits for it here.
     heir: Option<Arc<Bell>>,
+    /// Rung when it ends: of threads that wait for the end of one of several.
+    attending: Vec<Arc<Bell>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -272,6 +274,7 @@ impl Lease {
                 renewal: None,
                 watchers: 0,
                 heir: None,
+                attending: Vec::new(),
             }),
             clock,
             ended: Condvar::default(),
@@ -308,6 +311,30 @@ impl Lease {
             self.ended.notify_all();
         }
         Succession::HandedOn(fencing_token, mem::replace(&mut state.on_lost, to.on_lost.clone()))
+    }
+
+    /// Makes a lease that was kept for its holder so far, without a callback, the holder's on the terms `to` from `now` on.
+    /// It is as long as the first of theirs.
+    pub(crate) fn begin(&self, to: &Terms, now: Moment) {
+        let mut state = self.state.lock();
+        let length = self.terms.length;
+        state.exhausted = to.max_hold <= length;
+        state.must_end = if state.exhausted {
+            // It was asked for just as long.
+            state.valid_until + drift(length)
+        } else {
+            now + to.max_hold
+        };
+        state.on_lost = to.on_lost.clone();
+    }
+
+    /// Has `bell` rung as well when the lease ends, until it is told [otherwise](Self::dismiss).
+    pub(crate) fn attend(&self, bell: &Arc<Bell>) {
+        self.state.lock().attending.push(bell.clone());
+    }
+
+    pub(crate) fn dismiss(&self, bell: &Arc<Bell>) {
+        self.state.lock().attending.retain(|other| !Arc::ptr_eq(other, bell));
     }
 
     /// Has `bell`, if any, rung in place of the former one when the lease is lost.
@@ -421,6 +448,7 @@ impl Lease {
     /// Wakes those who wait for the end.
     fn tell_end(&self, state: &mut State) {
         self.ended.notify_all();
+        state.attending.iter().for_each(|bell| bell.ring(Ring::News));
         if let Some(heir) = state.heir.take().filter(|_| !makes(Mistake::LosesInSilence)) {
             heir.ring(Ring::News);
         }
@@ -434,6 +462,7 @@ impl Lease {
             state.phase = Phase::Released;
         }
         self.ended.notify_all();
+        state.attending.iter().for_each(|bell| bell.ring(Ring::News));
         match phase {
             Phase::Lost(reason) => Err(self.lost(reason, &state)),
             _ => Ok(()),

@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use super::{
-    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Knock, Listener, Replicas, Resource, Sequel, Spent,
-    Store, Token, Turn, Upkeep, because, memory::MemoryStore,
+    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Knock, Listener, Replicas, Resource,
+    Sequel, SeveralAcquired, Spent, Store, Token, Turn, Upkeep, because, memory::MemoryStore,
 };
 use crate::{
     Inspection,
@@ -132,6 +132,17 @@ impl Store for FakeStore {
     fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure> {
         self.note("acquire", ask.hold, timeout);
         self.exchange(timeout, || self.memory.acquire(ask, timeout))?
+    }
+
+    fn together(&self, _: &Resource, _: &Resource) -> bool {
+        true
+    }
+
+    fn acquire_several(&self, ask: &AskSeveral, timeout: Duration) -> Result<SeveralAcquired, Failure> {
+        for hold in ask.holds {
+            self.note("acquire", hold, timeout);
+        }
+        self.exchange(timeout, || self.memory.acquire_several(ask, timeout))?
     }
 
     fn renew(

@@ -1,12 +1,17 @@
 //! What a grant needs from a server. Everything above this line knows no Redis.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{Error, Finding, Inspection, error::Source, interrupt::Interrupt};
 
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
+pub(crate) mod quorum;
 pub(crate) mod redis;
 
 /// What can be held: a key on the server, and what stands there.
@@ -143,6 +148,34 @@ pub(crate) struct Replicas {
     pub(crate) timeout: Duration,
 }
 
+/// One attempt to acquire several locks at once, each for a token of its own.
+#[derive(Clone, Copy)]
+pub(crate) struct AskSeveral<'a> {
+    /// In the order in which they are to be had. All of them go [together](Store::together).
+    pub(crate) holds: &'a [&'a Hold],
+    pub(crate) lease: Duration,
+    /// Whether none is to be granted unless all are.
+    pub(crate) all_or_none: bool,
+    /// What breaks the request off, if anything may.
+    pub(crate) interrupt: Option<&'a Interrupt>,
+}
+
+impl<'a> AskSeveral<'a> {
+    /// The attempt to acquire one of them.
+    fn one(&self, hold: &'a Hold) -> Ask<'a> {
+        Ask {
+            hold,
+            lease: self.lease,
+            fencing_tokens: 1,
+            fair: false,
+            place: None,
+            asked_for_place: false,
+            replicas: None,
+            interrupt: self.interrupt,
+        }
+    }
+}
+
 /// A place among those who wait for a key.
 pub(crate) struct Place<'a> {
     /// Where its owner is to be knocked for.
@@ -168,6 +201,9 @@ pub(crate) struct Abilities {
     pub(crate) knocks: bool,
     /// Whether a lease may be handed on within a client.
     pub(crate) hand_overs: bool,
+    /// Whether the token of an attempt that was not granted is good for the next one. Where it is not, the store itself
+    /// takes back whatever such an attempt has left.
+    pub(crate) tokens_last: bool,
 }
 
 impl Default for Abilities {
@@ -175,6 +211,7 @@ impl Default for Abilities {
         Self {
             knocks: true,
             hand_overs: true,
+            tokens_last: true,
         }
     }
 }
@@ -206,6 +243,38 @@ pub(crate) trait Store: Send + Sync {
 
     /// Grants the key to the token if it is free, left to it, or its already (never shortening its TTL).
     fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure>;
+
+    /// Whether what concerns both can be asked for in one request.
+    fn together(&self, _: &Resource, _: &Resource) -> bool {
+        false
+    }
+
+    /// Grants those of several locks that are free, or their tokens' already, in their order up to the first that is taken;
+    /// what was left to another who waits is taken. Asks for no place.
+    fn acquire_several(&self, ask: &AskSeveral, timeout: Duration) -> Result<SeveralAcquired, Failure> {
+        // Where nothing goes together, there is but one.
+        let mut answer = SeveralAcquired::default();
+        for (at, hold) in ask.holds.iter().enumerate() {
+            match self.acquire(&ask.one(hold), timeout)? {
+                Acquired::Granted { fencing_token } => answer.fencing_tokens.push(fencing_token),
+                Acquired::Busy { .. } => {
+                    answer.taken = Some(at);
+                    break;
+                }
+            }
+        }
+        Ok(answer)
+    }
+
+    /// As [`renew`](Self::renew) for each of `holds`, in as few round trips as may be; an answer for each, in order.
+    fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
+        one_after_the_other(holds, timeout, |hold, timeout| self.renew(hold, lease, None, timeout))
+    }
+
+    /// As [`release`](Self::release) for each of `spent`, in as few round trips as may be; an answer for each, in order.
+    fn release_several(&self, spent: &[Spent], repeated: bool, timeout: Duration) -> Vec<Result<Found, Failure>> {
+        one_after_the_other(spent, timeout, |spent, timeout| self.release(spent, repeated, timeout))
+    }
 
     /// Makes the key last at least `lease` from now if it is the token's; never shortens it, never creates it.
     fn renew(
@@ -250,6 +319,19 @@ pub(crate) trait Store: Send + Sync {
 
     /// A line of its own for the background work in one lane, so that it never waits behind the callers' requests.
     fn upkeep(&self) -> Box<dyn Upkeep>;
+}
+
+/// Makes a request about each of `items`, all of them within `timeout`.
+pub(crate) fn one_after_the_other<T>(
+    items: &[T],
+    timeout: Duration,
+    mut request: impl FnMut(&T, Duration) -> Result<Found, Failure>,
+) -> Vec<Result<Found, Failure>> {
+    let started = Instant::now();
+    let requests = items
+        .iter()
+        .map(|item| request(item, timeout.saturating_sub(started.elapsed())));
+    requests.collect()
 }
 
 /// A grant that has ended.
@@ -331,6 +413,15 @@ pub(crate) enum Acquired {
         /// The place of the token among those who wait, if it has one.
         place: Option<u64>,
     },
+}
+
+/// The answer to an attempt to acquire several.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct SeveralAcquired {
+    /// Those of the ones that were granted: the first ones.
+    pub(crate) fencing_tokens: Vec<u64>,
+    /// Which one was found taken, if one was.
+    pub(crate) taken: Option<usize>,
 }
 
 /// What became of a hold whose grant has ended.

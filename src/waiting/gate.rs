@@ -146,6 +146,11 @@ impl Drop for Heir {
 }
 
 impl Gate {
+    /// Whether a guard of this process has `resource`, or threads wait for it here.
+    pub(crate) fn is_wanted(&self, resource: &Resource) -> bool {
+        self.lines.lock().contains_key(resource)
+    }
+
     /// Puts the calling thread, which is going to ask for `hold`, at the end of its line.
     pub(super) fn enter(&self, hold: &Hold, terms: &Terms, bell: &Arc<Bell>) -> InLine<'_> {
         let mut lines = self.lines.lock();
@@ -169,7 +174,7 @@ impl Gate {
     }
 
     /// Notes that a guard of this process has `lease` now.
-    pub(super) fn hold(&self, lease: &Arc<Lease>) {
+    pub(crate) fn hold(&self, lease: &Arc<Lease>) {
         if !lease.hold.resource.is_exclusive() {
             return;
         }

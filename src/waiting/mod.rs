@@ -21,7 +21,7 @@ use crate::{
     cancel::Watch,
     client::Core,
     clock::Moment,
-    lease::{Grant, Lease, Terms, valid_until},
+    lease::{Doubt, Grant, Lease, Terms, valid_until},
     mistakes::{Mistake, makes},
     store::{Acquired, Ask, Failure, Hold, Resource, because},
 };
@@ -37,6 +37,8 @@ pub(crate) struct Acquisition {
     pub(crate) fencing_token: u64,
     /// Whether another thread has handed it on: it is being renewed already.
     pub(crate) handed_on: bool,
+    /// Whether it had to be waited for.
+    pub(crate) waited: bool,
 }
 
 /// One acquire: everything that it needs to know.
@@ -68,6 +70,7 @@ struct Waiting<'a> {
     last: Option<Error>,
     /// What it was woken by.
     heard: Option<Ring>,
+    has_slept: bool,
 }
 
 /// What to do next.
@@ -88,19 +91,26 @@ impl Acquire<'_> {
     /// while it is merely silent, failures that pass are ridden out until the deadline. Ends at most one command
     /// timeout after the deadline, or after the wait was cancelled.
     pub(crate) fn run(&self) -> Result<Acquisition, Error> {
+        self.go_on(Hold::new(self.resource.clone()), Doubt::default(), Contact::default())
+    }
+
+    /// As [`run`](Self::run) after attempts for `hold`, which have left this doubt about it and this contact.
+    pub(crate) fn go_on(&self, hold: Hold, doubt: Doubt, contact: Contact) -> Result<Acquisition, Error> {
         let bell = Arc::new(Bell::default());
         let watch = self.wait.watch(&bell);
-        Waiting::begin(self, bell, watch.as_ref()).until_acquired()
+        let mut waiting = Waiting::begin(self, hold, bell, watch.as_ref());
+        *waiting.registration.doubt_mut() = doubt;
+        waiting.contact = contact;
+        waiting.until_acquired()
     }
 }
 
 impl<'a> Waiting<'a> {
-    fn begin(acquire: &'a Acquire<'a>, bell: Arc<Bell>, watch: Option<&'a Watch>) -> Self {
+    fn begin(acquire: &'a Acquire<'a>, hold: Hold, bell: Arc<Bell>, watch: Option<&'a Watch>) -> Self {
         let core = acquire.core;
         let started = core.clock.now();
         let deadline = acquire.wait.deadline(started);
         let waits = deadline > started;
-        let hold = Hold::new(acquire.resource.clone());
         Self {
             waits,
             line: (waits && !acquire.terms.fair).then(|| core.gate.enter(&hold, acquire.terms, &bell)),
@@ -114,6 +124,7 @@ impl<'a> Waiting<'a> {
             pauses: Pauses::default(),
             last: None,
             heard: None,
+            has_slept: false,
         }
     }
 
@@ -161,6 +172,7 @@ impl<'a> Waiting<'a> {
                 let timeout = self.timeout(now);
                 return self.leave(timeout);
             }
+            self.has_slept = true;
             self.heard = self.bell.wait(&*core.clock, look_by.min(self.deadline));
         }
     }
@@ -176,7 +188,7 @@ impl<'a> Waiting<'a> {
         if self.line.as_ref().is_some_and(|line| !line.speak()) {
             return Ok(Step::Repeat);
         }
-        let request = if self.waits {
+        let request = if self.waits && core.store.abilities().knocks {
             self.registration.request(self.contact.begun, self.knocked())
         } else {
             Request::default()
@@ -201,6 +213,9 @@ impl<'a> Waiting<'a> {
         let busy = matches!(answer, Ok(Acquired::Busy { .. }));
         self.registration.note_request(&request, busy);
         let step = self.consequence(&ask, sent, answer, request.heard);
+        if !core.store.abilities().tokens_last && !matches!(step, Ok(Step::Granted(_))) {
+            self.registration.draw_anew();
+        }
         if let Some(line) = &self.line
             && !matches!(step, Ok(Step::Granted(_)))
         {
@@ -234,11 +249,7 @@ impl<'a> Waiting<'a> {
             }
             Ok(Acquired::Granted { .. }) => {
                 self.registration.doubt_mut().add_unused_grant();
-                let why = format!(
-                    "the grant took longer to arrive than its lease of {:?} holds",
-                    ask.lease
-                );
-                let error = Error::Unconfirmed(because(why));
+                let error = too_late(ask.lease);
                 if self.contact.hopelessly_late() {
                     return Err(error);
                 }
@@ -265,7 +276,9 @@ impl<'a> Waiting<'a> {
                 return Err(failure.into());
             }
             Err(failure) => {
-                self.registration.doubt_mut().add(sent, ask.lease, &failure);
+                if core.store.abilities().tokens_last {
+                    self.registration.doubt_mut().add(sent, ask.lease, &failure);
+                }
                 if wait.is_cancelled() {
                     // That may be why it failed.
                     return Ok(Step::Repeat);
@@ -303,6 +316,7 @@ impl<'a> Waiting<'a> {
             fencing_token: lease.fencing_token(),
             lease,
             handed_on: false,
+            waited: self.has_slept,
         }
     }
 
@@ -352,13 +366,20 @@ impl<'a> Waiting<'a> {
             lease,
             fencing_token,
             handed_on: true,
+            waited: true,
         })
     }
 }
 
+/// Says that a grant is of no use any more.
+pub(crate) fn too_late(lease: Duration) -> Error {
+    let why = format!("the grant took longer to arrive than its lease of {lease:?} holds");
+    Error::Unconfirmed(because(why))
+}
+
 /// What was heard of the server in one acquire, and so what a failure of an attempt means for it.
-#[derive(Default)]
-struct Contact {
+#[derive(Clone, Default)]
+pub(crate) struct Contact {
     /// The server has answered: the wait has begun.
     begun: bool,
     /// The last attempt was the immediate repetition of one that got no answer.
@@ -367,14 +388,15 @@ struct Contact {
     late: u32,
 }
 
-enum Consequence {
+pub(crate) enum Consequence {
     AskAgain,
     WaitOn,
     GiveUp,
 }
 
 impl Contact {
-    fn heard(&mut self) {
+    /// Takes in that the server has answered.
+    pub(crate) fn heard(&mut self) {
         *self = Self {
             begun: true,
             ..Self::default()
@@ -390,7 +412,7 @@ impl Contact {
         late == 3
     }
 
-    fn consequence_of(&mut self, failure: &Failure) -> Consequence {
+    pub(crate) fn consequence_of(&mut self, failure: &Failure) -> Consequence {
         // A server that takes a request and is silent is there.
         self.begun |= matches!(failure, Failure::Unready(_) | Failure::Silent(_));
         // A connection that had died while it was idle says nothing about the server.

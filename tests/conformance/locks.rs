@@ -10,10 +10,13 @@ use crate::{
 
 pub fn the_lock_prefix_sets_locks_apart(store: &Store) {
     let _held = store.client().lock("a").try_acquire().unwrap().expect("free");
-    let replaced = store.builder().lock_prefix("mutex/").build().unwrap();
-    let _also_held = replaced.lock("a").try_acquire().unwrap().expect("another lock prefix");
-    let replaced_too = store.builder().lock_prefix("mutex/").build().unwrap();
-    assert!(replaced_too.lock("a").try_acquire().unwrap().is_none());
+    let replaced = || store.client_with(|builder| builder.lock_prefix("mutex/"));
+    let _also_held = replaced()
+        .lock("a")
+        .try_acquire()
+        .unwrap()
+        .expect("another lock prefix");
+    assert!(replaced().lock("a").try_acquire().unwrap().is_none());
 }
 
 pub fn a_closure_may_see_its_guard(store: &Store) {

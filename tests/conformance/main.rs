@@ -14,6 +14,7 @@ mod operators;
 mod order;
 mod permits;
 mod served;
+mod several;
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
@@ -163,6 +164,26 @@ groups! { $
         locks {
             the_lock_prefix_sets_locks_apart
             a_closure_may_see_its_guard
+        }
+        several {
+            names_are_taken_once_and_in_one_order
+            all_are_taken_or_none
+            they_are_the_locks_of_those_names
+            each_has_its_own_fencing_token_which_rises
+            what_cannot_work_is_refused_before_anything_is_sent
+            a_thousand_are_taken_and_given_back
+            a_wait_ends_with_all_of_them_or_leaves_nothing
+            a_cancelled_wait_leaves_nothing
+            what_is_had_is_kept_while_another_is_waited_for
+            threads_that_take_them_in_any_order_never_deadlock
+            at_most_one_of_many_threads_and_clients_holds_each
+            who_takes_them_again_and_again_passes_nobody_for_long
+            the_loss_of_one_is_told_and_the_others_are_given_back
+            what_is_lost_during_the_wait_is_taken_again
+            an_extension_is_of_all
+            the_longest_hold_is_counted_from_when_all_are_held
+            closures_run_under_all_of_them
+            their_handles_may_go_in_any_order
         }
     }
     semaphore {

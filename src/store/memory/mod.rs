@@ -16,8 +16,8 @@ use std::{
 
 use self::{inbox::Inboxes, slot::Slot};
 use super::{
-    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel, Spent, Store,
-    Turn, Upkeep, Wishes,
+    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel,
+    SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes,
 };
 use crate::{
     Error, Expiry, Finding, Holder, Inspection,
@@ -220,6 +220,33 @@ impl Store for MemoryStore {
         }
         let fencing_token = state.next_fencing_tokens(resource, ask.fencing_tokens, now);
         Ok(Acquired::Granted { fencing_token })
+    }
+
+    fn together(&self, _: &Resource, _: &Resource) -> bool {
+        true
+    }
+
+    fn acquire_several(&self, ask: &AskSeveral, _: Duration) -> Result<SeveralAcquired, Failure> {
+        let mut state = self.state.lock();
+        let now = self.clock.now();
+        let mut taken = None;
+        for (at, hold) in ask.holds.iter().enumerate() {
+            let (slot, _) = state.own_slot(&hold.resource, now)?;
+            if slot.is_taken_from(&hold.token) {
+                taken = Some(at);
+                break;
+            }
+        }
+        let granted = taken.unwrap_or(ask.holds.len());
+        let granted = if ask.all_or_none && taken.is_some() { 0 } else { granted };
+        let mut fencing_tokens = Vec::new();
+        for hold in &ask.holds[..granted] {
+            let (slot, _) = state.slot(&hold.resource, now);
+            // It was found free, or its already.
+            let _ = slot.acquire(&ask.one(hold), clock_micros(), now);
+            fencing_tokens.push(state.next_fencing_tokens(&hold.resource, 1, now));
+        }
+        Ok(SeveralAcquired { fencing_tokens, taken })
     }
 
     fn renew(&self, hold: &Hold, lease: Duration, _: Option<Replicas>, _: Duration) -> Result<Found, Failure> {

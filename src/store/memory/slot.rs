@@ -67,6 +67,11 @@ impl Slot {
             .find(|grant| grant.token == *token && !grant.claim)
     }
 
+    /// Whether another token than this has all of it.
+    pub(super) fn is_taken_from(&mut self, token: &Token) -> bool {
+        self.held_by(token).is_none() && self.room() == 0
+    }
+
     /// How many permits were left to `token`.
     fn left_to(&self, token: &Token) -> u32 {
         let claim = self.grants.iter().find(|grant| grant.token == *token && grant.claim);

@@ -15,7 +15,9 @@ use redis::{
 };
 
 use super::{
-    Settings, reply,
+    Settings,
+    process::Sighting,
+    reply,
     sentinel::Sentinels,
     socket::{Aside, HangUp, Socket},
     stream::Stream,
@@ -27,7 +29,7 @@ use crate::store::{Failure, because};
 const SHORTEST_SECRET: usize = 6;
 
 /// Opens connections to one server, or to whichever is the master now.
-pub(super) struct Opener {
+pub(in crate::store) struct Opener {
     address: Address,
     login: RedisConnectionInfo,
     connect_timeout: Duration,
@@ -56,7 +58,7 @@ struct NotConnected {
 }
 
 impl Opener {
-    pub(super) fn new(info: &ConnectionInfo, settings: &Settings) -> Self {
+    pub(in crate::store) fn new(info: &ConnectionInfo, settings: &Settings) -> Self {
         let address = Address::Fixed(info.addr().clone());
         Self::at(address, info.redis_settings().clone(), settings)
     }
@@ -103,6 +105,7 @@ impl Opener {
             parser: Parser::new(),
             generation,
             proven: false,
+            process: None,
         };
         self.log_in(&mut wire, deadline)?;
         Ok(wire)
@@ -188,7 +191,7 @@ impl Opener {
 }
 
 /// A place for a connection: open, or to be opened by the next request.
-pub(super) struct Connection {
+pub(in crate::store) struct Connection {
     opener: Arc<Opener>,
     wire: Option<Wire>,
 }
@@ -203,13 +206,30 @@ impl Connection {
     }
 
     /// Opens it by `deadline`, unless it is open and fit for use. Tells whether it had to.
-    pub(super) fn open(&mut self, deadline: Instant) -> Result<bool, Failure> {
-        self.wire = self.fit_wire();
-        let opens = self.wire.is_none();
+    pub(in crate::store) fn open(&mut self, deadline: Instant) -> Result<bool, Failure> {
+        let opens = !self.is_fit();
         if opens {
             self.wire = Some(self.opener.open(deadline)?);
         }
         Ok(opens)
+    }
+
+    /// Tells whether it is open and fit for use; one that is not is closed.
+    pub(in crate::store) fn is_fit(&mut self) -> bool {
+        self.wire = self.fit_wire();
+        self.is_open()
+    }
+
+    /// Who answers on it, if it is open and that was [noted](Self::note_process) since it was opened.
+    pub(in crate::store) fn process(&self) -> Option<&Arc<Sighting>> {
+        self.wire.as_ref()?.process.as_ref()
+    }
+
+    /// Notes who answers on it: as long as the connection stands, nobody else does.
+    pub(in crate::store) fn note_process(&mut self, process: Arc<Sighting>) {
+        if let Some(wire) = &mut self.wire {
+            wire.process = Some(process);
+        }
     }
 
     /// What hangs it up, if it is open.
@@ -233,10 +253,24 @@ impl Connection {
         commands: impl IntoIterator<Item = &'a Cmd>,
         deadline: Instant,
     ) -> Result<Vec<Value>, Failure> {
+        let sent = self.send(commands, deadline)?;
+        self.receive(sent, deadline)
+    }
+
+    /// Sends `commands`, the first half of an [`exchange`](Self::exchange): until the other half the connection is closed.
+    fn send<'a>(&mut self, commands: impl IntoIterator<Item = &'a Cmd>, deadline: Instant) -> Result<Sent, Failure> {
         let Some(mut wire) = self.wire.take() else {
             return Err(Failure::Cut(because("the connection broke")));
         };
-        match wire.exchange(commands, deadline) {
+        match wire.send(commands, deadline) {
+            Ok(awaited) => Ok(Sent { wire, awaited }),
+            Err(error) => Err(self.broken(&wire, error)),
+        }
+    }
+
+    /// Reads the replies to what was sent, the second half of an [`exchange`](Self::exchange).
+    fn receive(&mut self, Sent { mut wire, awaited }: Sent, deadline: Instant) -> Result<Vec<Value>, Failure> {
+        match wire.receive_all(awaited, deadline) {
             Ok(replies) => {
                 let gives_away =
                     |reply: &Value| matches!(reply, Value::ServerError(error) if self.opener.gives_away(error));
@@ -256,19 +290,54 @@ impl Connection {
                 }
                 Ok(replies)
             }
-            Err(error) => {
-                // A master that is silent may have been replaced.
-                let moved = error.is_timeout() && self.opener.may_move();
-                if moved || wire.proven && error.is_connection_dropped() {
-                    self.opener.supersede(&wire);
-                }
-                if wire.stream.wants_tls() {
-                    return Err(Failure::Unreachable(Arc::new(Flat(error))));
-                }
-                Err(unanswered(error))
-            }
+            Err(error) => Err(self.broken(&wire, error)),
         }
     }
+
+    /// What it means that `wire` failed.
+    fn broken(&self, wire: &Wire, error: RedisError) -> Failure {
+        // A master that is silent may have been replaced.
+        let moved = error.is_timeout() && self.opener.may_move();
+        if moved || wire.proven && error.is_connection_dropped() {
+            self.opener.supersede(wire);
+        }
+        if wire.stream.wants_tls() {
+            return Failure::Unreachable(Arc::new(Flat(error)));
+        }
+        unanswered(error)
+    }
+}
+
+/// A request that was sent, and whose replies are still to come.
+struct Sent {
+    wire: Wire,
+    awaited: usize,
+}
+
+/// How long the replies that have come by the deadline may take to be read.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// Makes an exchange on each of several connections, all at once: sends to all, then collects. What has come by the
+/// deadline is read, however late this thread gets to it.
+pub(super) fn exchange_all<'a, C: IntoIterator<Item = &'a Cmd>>(
+    requests: impl Iterator<Item = (&'a mut Connection, C)>,
+    deadline: Instant,
+) -> Vec<Result<Vec<Value>, Failure>> {
+    let send = |(connection, commands): (&'a mut Connection, C)| {
+        let sent = connection.send(commands, deadline);
+        (connection, sent)
+    };
+    let sent: Vec<_> = requests.map(send).collect();
+    let receive = |(connection, sent): (&mut Connection, Result<Sent, Failure>)| {
+        let mut sent = sent?;
+        let now = Instant::now();
+        let has_come = now >= deadline && !sent.wire.stream.is_quiet();
+        connection.receive(sent, if has_come { now + GRACE } else { deadline })
+    };
+    // The last that was asked is likely the last to answer: so this thread sleeps once, and not once for each.
+    let mut answers: Vec<_> = sent.into_iter().rev().map(receive).collect();
+    answers.reverse();
+    answers
 }
 
 /// An open connection.
@@ -279,6 +348,8 @@ pub(super) struct Wire {
     generation: u64,
     /// Whether a request was answered on it.
     proven: bool,
+    /// Who answers on it, once somebody has asked.
+    process: Option<Arc<Sighting>>,
 }
 
 impl Wire {
@@ -288,7 +359,11 @@ impl Wire {
         deadline: Instant,
     ) -> RedisResult<Vec<Value>> {
         let sent = self.send(commands, deadline)?;
-        (0..sent).map(|_| self.receive(deadline)).collect()
+        self.receive_all(sent, deadline)
+    }
+
+    fn receive_all(&mut self, awaited: usize, deadline: Instant) -> RedisResult<Vec<Value>> {
+        (0..awaited).map(|_| self.receive(deadline)).collect()
     }
 
     /// Sends `commands` by `deadline`; returns how many they were.

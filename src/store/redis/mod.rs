@@ -7,15 +7,16 @@ mod listener;
 mod node;
 mod permission;
 mod pool;
+pub(in crate::store) mod process;
 mod replicas;
-mod reply;
+pub(in crate::store) mod reply;
 mod route;
 mod script;
 mod sentinel;
 mod socket;
 mod stream;
 mod tls;
-mod url;
+pub(in crate::store) mod url;
 
 use std::{
     sync::Arc,
@@ -37,10 +38,26 @@ use self::{
     sentinel::Sentinels,
 };
 use super::{
-    Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel, Spent, Store,
-    Turn, Upkeep, Wishes, because,
+    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel,
+    SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes, because, one_after_the_other,
 };
-use crate::{Error, Inspection, keys};
+use crate::{
+    Error, Inspection,
+    interrupt::{Armed, Interrupt},
+    keys,
+};
+
+/// What a store on several servers is made of.
+pub(in crate::store) mod parts {
+    pub(in crate::store) use super::{
+        audit::RedisAuditor,
+        connection::{Connection, Opener},
+        node::Node,
+        pool::{Lent, Urgency},
+        process::Sighting,
+        script::{Call, Scripts, run_on_all},
+    };
+}
 
 /// How servers are spoken to.
 #[derive(Clone)]
@@ -102,6 +119,32 @@ impl RedisStore {
     fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {
         self.route.call(call, urgency, timeout)
     }
+
+    /// Opens the connection and has `interrupt` hang it up from here on, until what this returns is dropped.
+    fn open_until<'a>(
+        connection: &mut Connection,
+        interrupt: Option<&'a Interrupt>,
+        deadline: Instant,
+    ) -> Result<Option<Armed<'a>>, Failure> {
+        connection.open(deadline)?;
+        let (Some(interrupt), Some(hang_up)) = (interrupt, connection.hanger_up()) else {
+            return Ok(None);
+        };
+        let armed = interrupt.arm(move || hang_up.hang_up());
+        let armed = armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?;
+        Ok(Some(armed))
+    }
+
+    /// Runs the scripts of a holder on one server in one round trip.
+    fn call_all(node: &Node, calls: &[Call], timeout: Duration) -> Vec<Result<Found, Failure>> {
+        let replies = node
+            .connection(Urgency::First, timeout)
+            .and_then(|(mut connection, deadline)| script::run(&mut connection, calls, deadline));
+        match replies {
+            Ok(replies) => replies.into_iter().map(|reply| reply::found(reply?)).collect(),
+            Err(failure) => vec![Err(failure); calls.len()],
+        }
+    }
 }
 
 impl Store for RedisStore {
@@ -120,14 +163,7 @@ impl Store for RedisStore {
         let mut call = self.scripts.acquiring(ask);
         let mut attempt = |connection: &mut Connection, asking, deadline| {
             call.set_asking(asking);
-            connection.open(deadline)?;
-            let _armed = match (ask.interrupt, connection.hanger_up()) {
-                (Some(interrupt), Some(hang_up)) => {
-                    let armed = interrupt.arm(move || hang_up.hang_up());
-                    Some(armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?)
-                }
-                _ => None,
-            };
+            let _armed = Self::open_until(connection, ask.interrupt, deadline)?;
             let reply = script::run_if_open(connection, &[&call], deadline)?.remove(0)?;
             let Some(replicas) = ask.replicas else {
                 return Ok(reply);
@@ -148,6 +184,51 @@ impl Store for RedisStore {
             .route
             .ask(slot, Urgency::CanWait, timeout, ask.interrupt, &mut attempt)?;
         reply::acquired(reply, &ask.hold.resource)
+    }
+
+    fn together(&self, one: &Resource, other: &Resource) -> bool {
+        match self.route {
+            Route::One(_) => true,
+            Route::Cluster(_) => keys::slot(&one.key) == keys::slot(&other.key),
+        }
+    }
+
+    fn acquire_several(&self, ask: &AskSeveral, timeout: Duration) -> Result<SeveralAcquired, Failure> {
+        let mut call = self.scripts.acquiring_several(ask);
+        let slot = call.slot();
+        let mut attempt = |connection: &mut Connection, asking, deadline| {
+            call.set_asking(asking);
+            let _armed = Self::open_until(connection, ask.interrupt, deadline)?;
+            script::run_if_open(connection, &[&call], deadline)?.remove(0)
+        };
+        let reply = self
+            .route
+            .ask(slot, Urgency::CanWait, timeout, ask.interrupt, &mut attempt)?;
+        reply::several_acquired(reply, call.keys())
+    }
+
+    fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
+        match &self.route {
+            Route::One(node) => {
+                let renewing = holds.iter().map(|hold| self.scripts.renewing(hold, lease));
+                Self::call_all(node, &renewing.collect::<Vec<_>>(), timeout)
+            }
+            Route::Cluster(_) => {
+                one_after_the_other(holds, timeout, |hold, timeout| self.renew(hold, lease, None, timeout))
+            }
+        }
+    }
+
+    fn release_several(&self, spent: &[Spent], repeated: bool, timeout: Duration) -> Vec<Result<Found, Failure>> {
+        match &self.route {
+            Route::One(node) => {
+                let releasing = spent.iter().map(|spent| self.scripts.releasing(spent, repeated));
+                Self::call_all(node, &releasing.collect::<Vec<_>>(), timeout)
+            }
+            Route::Cluster(_) => {
+                one_after_the_other(spent, timeout, |spent, timeout| self.release(spent, repeated, timeout))
+            }
+        }
     }
 
     fn lane(&self, resource: &Resource) -> usize {

@@ -11,13 +11,13 @@ use super::{
 };
 use crate::store::Failure;
 
-pub(super) struct Node {
+pub(in crate::store) struct Node {
     opener: Arc<Opener>,
     pool: Pool,
 }
 
 impl Node {
-    pub(super) fn new(opener: Opener, pool_size: u32) -> Self {
+    pub(in crate::store) fn new(opener: Opener, pool_size: u32) -> Self {
         let opener = Arc::new(opener);
         Self {
             pool: Pool::new(opener.clone(), pool_size),
@@ -30,8 +30,13 @@ impl Node {
     }
 
     /// A connection of its own, not opened yet.
-    pub(super) fn line(&self) -> Connection {
+    pub(in crate::store) fn line(&self) -> Connection {
         Connection::closed(self.opener.clone())
+    }
+
+    /// A pooled connection, which is waited for until `deadline` if all are in use.
+    pub(in crate::store) fn check_out(&self, urgency: Urgency, deadline: Instant) -> Result<Lent<'_>, Failure> {
+        self.pool.check_out(urgency, deadline)
     }
 
     /// A pooled connection, and by when `timeout` is over. At most half of it goes into waiting for a free one: with next

@@ -8,7 +8,7 @@ use crate::{
     Expiry, Holder, Inspection,
     error::Source,
     keys,
-    store::{Acquired, Failure, Found, Resource, Turn, because},
+    store::{Acquired, Failure, Found, Resource, SeveralAcquired, Turn, because},
 };
 
 /// Said to a request of many words, in place of NOAUTH.
@@ -31,6 +31,55 @@ pub(super) fn acquired(reply: Value, resource: &Resource) -> Result<Acquired, Fa
         },
         other => Err(unexpected(&other)),
     }
+}
+
+/// One of several servers' answer to its part in a grant of `resource`.
+pub(in crate::store) fn part(reply: Value, resource: &Resource) -> Result<Part, Failure> {
+    match usable(reply, resource)? {
+        Value::Array(parts) => match parts[..] {
+            [Value::Int(clock), Value::Int(drawn)] if clock > 0 && drawn > 0 => Ok(Part {
+                clock: clock as u64,
+                outcome: Acquired::Granted {
+                    fencing_token: drawn as u64,
+                },
+            }),
+            [Value::Int(clock), Value::Int(0), Value::Int(ttl)] if clock > 0 => Ok(Part {
+                clock: clock as u64,
+                outcome: Acquired::Busy {
+                    ttl: u64::try_from(ttl).ok().map(Duration::from_millis),
+                    place: None,
+                },
+            }),
+            _ => Err(unexpected(&Value::Array(parts))),
+        },
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// What one of several servers says to a grant.
+pub(in crate::store) struct Part {
+    /// Its clock, in microseconds.
+    pub(in crate::store) clock: u64,
+    pub(in crate::store) outcome: Acquired,
+}
+
+/// The answer to an attempt to acquire several, whose keys these are.
+pub(super) fn several_acquired<'a>(
+    reply: Value,
+    mut keys: impl Iterator<Item = &'a [u8]>,
+) -> Result<SeveralAcquired, Failure> {
+    if let Value::ServerError(error) = &reply
+        && error.code() == "KEYCONFLICT"
+        && let Some(at) = error.details().and_then(|at| at.parse::<usize>().ok())
+        && let Some(key) = keys.nth(at.saturating_sub(1))
+    {
+        return Err(Failure::KeyConflict(key.to_vec()));
+    }
+    let (taken, fencing_tokens): (usize, Vec<u64>) = parsed(reply)?;
+    Ok(SeveralAcquired {
+        fencing_tokens,
+        taken: taken.checked_sub(1),
+    })
 }
 
 /// The answer to a change of the limit of `resource`.
@@ -66,7 +115,7 @@ fn usable(reply: Value, resource: &Resource) -> Result<Value, Failure> {
 }
 
 /// The answer to a renewal or release.
-pub(super) fn found(reply: Value) -> Result<Found, Failure> {
+pub(in crate::store) fn found(reply: Value) -> Result<Found, Failure> {
     match reply {
         // Whatever stands there now, it is not ours.
         Value::ServerError(error) if is_wrong_type(&error) => Ok(Found::Anothers),
@@ -95,7 +144,7 @@ pub(super) fn turn(reply: Value) -> Result<Turn, Failure> {
 const CLAIM: &[u8] = b"redlatch:claim:";
 
 /// The answer to a look at `resource`.
-pub(super) fn inspection(reply: Value, resource: &Resource) -> Result<Inspection, Failure> {
+pub(in crate::store) fn inspection(reply: Value, resource: &Resource) -> Result<Inspection, Failure> {
     type Holders = Vec<(Vec<u8>, i64)>;
     let (found, counter, waiters, declared_limit, limit): (Holders, Option<Vec<u8>>, usize, u32, u32) =
         parsed(usable(reply, resource)?)?;

@@ -8,16 +8,23 @@ use std::{
 
 use redis::{Arg, Cmd, ToRedisArgs, Value};
 
-use super::{connection::Connection, permission, reply};
+mod quorum;
+
+use super::{
+    connection::{self, Connection},
+    permission, reply,
+};
 use crate::{
     keys,
-    store::{Ask, Chore, Failure, Hold, KEPT, Kind, Resource, Sequel, Spent, millis_rounded_up},
+    store::{Ask, AskSeveral, Chore, Failure, Hold, KEPT, Kind, Resource, Sequel, Spent, millis_rounded_up},
 };
 
-pub(super) struct Scripts {
+pub(in crate::store) struct Scripts {
     lock: Kit,
     semaphore: Kit,
+    acquire_several: Script,
     set_limit: Script,
+    quorum: quorum::Kit,
     /// How long the mark of a release stays. It has to outlive the repetition of a release whose answer was lost, which
     /// ends within two command timeouts.
     mark_ttl: Duration,
@@ -37,12 +44,11 @@ struct Kit {
 const ON_ONE_SERVER: &str = "local in_cluster = false\n";
 const IN_CLUSTER: &str = "local in_cluster = true\n";
 
-/// The text of a script: what every one begins with, the kind of slot that it is for, and itself.
+/// The text of a script: what every one begins with, the kind of slot that it is for, if it is for one, and itself.
 macro_rules! text {
-    ($slot:literal, $($part:literal),+) => {
+    ($($part:literal),+) => {
         concat!(
             include_str!("../scripts/base.lua"), "\n",
-            include_str!(concat!("../scripts/", $slot)), "\n",
             $(include_str!(concat!("../scripts/", $part)), "\n"),+
         )
     };
@@ -91,12 +97,14 @@ mod helper {
 }
 
 impl Scripts {
-    pub(super) fn new(command_timeout: Duration, in_cluster: bool) -> Self {
+    pub(in crate::store) fn new(command_timeout: Duration, in_cluster: bool) -> Self {
         let set_limit = Script::new(text!("semaphore.lua", "queue.lua", "set_limit.lua"), in_cluster);
         Self {
             lock: kit!("lock.lua", in_cluster),
             semaphore: kit!("semaphore.lua", in_cluster),
+            acquire_several: Script::new(text!("acquire_several.lua"), in_cluster),
             set_limit: set_limit.behind_barrier(),
+            quorum: quorum::Kit::new(),
             mark_ttl: (command_timeout * 3).max(Duration::from_secs(1)),
         }
     }
@@ -115,10 +123,9 @@ impl Scripts {
                 &kit.inspect,
             ]
         });
-        scripts
-            .chain([&self.set_limit])
-            .map(|script| &script.text[..])
-            .collect()
+        let others = [&self.acquire_several, &self.set_limit].into_iter();
+        let others = others.chain(self.quorum.scripts());
+        scripts.chain(others).map(|script| &script.text[..]).collect()
     }
 
     fn kit(&self, resource: &Resource) -> &Kit {
@@ -175,7 +182,29 @@ impl Scripts {
         }
     }
 
-    pub(super) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
+    pub(super) fn acquiring_several(&self, ask: &AskSeveral) -> Call<'_> {
+        let keys = 2 * ask.holds.len();
+        let mut command = redis::cmd("EVALSHA");
+        command.arg(&self.acquire_several.sha1).arg(keys);
+        for Hold { resource, .. } in ask.holds {
+            command.arg(&*resource.key).arg(helper::counter(resource));
+        }
+        command
+            .arg(millis_rounded_up(ask.lease))
+            .arg(KEPT.as_millis() as u64)
+            .arg(u8::from(ask.all_or_none));
+        for Hold { token, .. } in ask.holds {
+            command.arg(token.as_bytes());
+        }
+        Call {
+            script: &self.acquire_several,
+            keys,
+            command,
+            asking: false,
+        }
+    }
+
+    pub(in crate::store) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
         self.kit(&hold.resource)
             .renew
             .on(&hold.resource, &[])
@@ -194,7 +223,7 @@ impl Scripts {
     }
 
     /// The holder's own release, which leaves a mark.
-    pub(super) fn releasing(&self, spent: &Spent, repeated: bool) -> Call<'_> {
+    pub(in crate::store) fn releasing(&self, spent: &Spent, repeated: bool) -> Call<'_> {
         self.release_of(spent.hold)
             .arg(spent.fencing_token)
             .arg(self.mark_ttl.as_millis() as u64)
@@ -202,7 +231,7 @@ impl Scripts {
     }
 
     /// Without a mark: the holder's own release must not be told that it succeeded, nor lose its mark to this one.
-    pub(super) fn evicting(&self, hold: &Hold) -> Call<'_> {
+    pub(in crate::store) fn evicting(&self, hold: &Hold) -> Call<'_> {
         self.release_of(hold).arg(0).arg(0).arg(0)
     }
 
@@ -246,7 +275,7 @@ impl Scripts {
             .arg(token.as_bytes())
     }
 
-    pub(super) fn inspecting(&self, resource: &Resource) -> Call<'_> {
+    pub(in crate::store) fn inspecting(&self, resource: &Resource) -> Call<'_> {
         self.kit(resource)
             .inspect
             .on(resource, &[&helper::counter(resource), &helper::waiters(resource)])
@@ -322,7 +351,7 @@ impl Script {
 }
 
 /// A script with its keys and arguments.
-pub(super) struct Call<'a> {
+pub(in crate::store) struct Call<'a> {
     script: &'a Script,
     keys: usize,
     /// By the script's digest.
@@ -393,9 +422,7 @@ pub(super) fn run_if_open<'a>(
     let calls: Vec<&Call> = calls.iter().map(Borrow::borrow).collect();
     let commands = calls.iter().map(|call| (call.asking, &call.command));
     let mut replies = exchange(connection, commands, deadline)?;
-    let unknown: Vec<usize> = (0..replies.len())
-        .filter(|&at| reply::is_unknown_script(&replies[at]))
-        .collect();
+    let unknown = unknown_among(&replies);
     if !unknown.is_empty() {
         let in_full: Vec<Cmd> = unknown.iter().map(|&at| calls[at].in_full()).collect();
         let commands = unknown.iter().map(|&at| calls[at].asking).zip(&in_full);
@@ -431,4 +458,60 @@ fn exchange<'a>(
         })
     });
     Ok(answers.collect())
+}
+
+/// Which of the scripts the server did not know.
+fn unknown_among(replies: &[Value]) -> Vec<usize> {
+    (0..replies.len())
+        .filter(|&at| reply::is_unknown_script(&replies[at]))
+        .collect()
+}
+
+/// Runs scripts on several connections, all at once: as [`run_if_open`] on each.
+pub(in crate::store) fn run_on_all(
+    batches: &mut [(&mut Connection, &[Call])],
+    deadline: Instant,
+) -> Vec<Result<Vec<Result<Value, Failure>>, Failure>> {
+    let requests = batches
+        .iter_mut()
+        .map(|(connection, calls)| (&mut **connection, calls.iter().map(|call| &call.command)));
+    let mut answers = connection::exchange_all(requests, deadline);
+    let unknown: Vec<Vec<usize>> = answers
+        .iter()
+        .map(|replies| {
+            replies
+                .as_ref()
+                .map_or_else(|_| Vec::new(), |replies| unknown_among(replies))
+        })
+        .collect();
+    if unknown.iter().any(|unknown| !unknown.is_empty()) {
+        let (mut concerned, mut requests) = (Vec::new(), Vec::new());
+        for (at, (connection, calls)) in batches.iter_mut().enumerate() {
+            if !unknown[at].is_empty() {
+                concerned.push(at);
+                let in_full: Vec<Cmd> = unknown[at].iter().map(|&call| calls[call].in_full()).collect();
+                requests.push((&mut **connection, in_full));
+            }
+        }
+        let requests = requests
+            .iter_mut()
+            .map(|(connection, commands)| (&mut **connection, &*commands));
+        for (at, replies) in concerned.into_iter().zip(connection::exchange_all(requests, deadline)) {
+            match (&mut answers[at], replies) {
+                (Ok(known), Ok(replies)) => {
+                    for (&call, reply) in unknown[at].iter().zip(replies) {
+                        known[call] = reply;
+                    }
+                }
+                (answer, replies) => *answer = replies,
+            }
+        }
+    }
+    let answers = batches.iter().zip(answers);
+    answers
+        .map(|((_, calls), replies)| {
+            let replies = calls.iter().zip(replies?);
+            Ok(replies.map(|(call, reply)| permission::checked(call, reply)).collect())
+        })
+        .collect()
 }

@@ -6,7 +6,7 @@ use crate::Error;
 
 /// The servers that `scheme://[user:password@]host[:port],host[:port],…[/rest]` names, each as the URL of one server at
 /// `default_port` unless it says otherwise; the log-in and the rest are the same for all.
-pub(super) fn one_by_one(text: &str, default_port: u16) -> Result<Vec<String>, Error> {
+pub(in crate::store) fn one_by_one(text: &str, default_port: u16) -> Result<Vec<String>, Error> {
     let (_, rest) = text.split_once("://").unwrap_or_default();
     let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
@@ -71,7 +71,7 @@ pub(super) fn parse_sentinels(text: &str) -> Result<Watched, Error> {
 }
 
 /// Reads a URL. No message repeats what may be a password, or a piece of one.
-pub(super) fn parse(text: &str) -> Result<ConnectionInfo, Error> {
+pub(in crate::store) fn parse(text: &str) -> Result<ConnectionInfo, Error> {
     let unusable = |why: &str| Error::invalid(format!("the URL cannot be used: {why}"));
     // Whether there is TLS is not for the client library to decide, which would have to be built with its own.
     let text = match text.split_once("://") {

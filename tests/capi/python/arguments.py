@@ -179,8 +179,6 @@ class Settings(Scenario):
             with self.assertRaises(TypeError, msg=wrong):
                 redlatch.Client(URL, sentinel_login=wrong)
         with self.assertRaises(redlatch.Unsupported):
-            redlatch.Client("redis-cluster://127.0.0.1/")
-        with self.assertRaises(redlatch.Unsupported):
             redlatch.Client("memory://").lock(name, replicas=(1, 1))
 
     def test_no_password_is_shown(self):

@@ -38,7 +38,7 @@ impl Tls {
                     .map_err(|error| unusable("the client certificate's key", not_pem(&error, "private key")))?;
                 builder
                     .with_client_auth_cert(chain, key)
-                    .map_err(|error| unusable("the client certificate and its key", &error.to_string()))?
+                    .map_err(|error| unusable("the client certificate and its key", error.to_string()))?
             }
         };
         Ok(Self(Arc::new(config)))
