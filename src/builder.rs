@@ -115,8 +115,8 @@ impl ClientBuilder {
     /// `memory://`. Defaults to `false`.
     ///
     /// TLS 1.2 and 1.3 are spoken, and a server has to prove that it is the host in the URL, be that a name or an IP
-    /// address (or the one that the sentinels name), before anything is sent to it; nothing turns that off. TLS needs redlatch's feature `tls`, without which
-    /// [`build`](Self::build) gives [`Error::Unsupported`].
+    /// address (with Sentinel and Cluster: the one that they name), before anything else is sent to it; nothing turns that
+    /// off. TLS needs redlatch's feature `tls`, without which [`build`](Self::build) gives [`Error::Unsupported`].
     pub fn tls(mut self, tls: bool) -> Self {
         self.tls.wanted = tls;
         self
@@ -131,7 +131,8 @@ impl ClientBuilder {
     }
 
     /// Sets what the server is shown when it wants a client certificate: that (followed by those between it and the
-    /// authority, if there are any) and its private key, each as the text of a PEM file; the key not encrypted. Defaults to none.
+    /// authority, if there are any) and its private key, each as the text of a PEM file; the key not encrypted. Defaults
+    /// to none.
     pub fn tls_client_certificate(mut self, certificate_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
         self.tls.identity = Some((certificate_pem.as_ref().to_vec(), key_pem.as_ref().to_vec()));
         self

@@ -49,6 +49,7 @@ impl Client {
     /// | URL | server |
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/database]`, or `valkey://` | Redis or Valkey over TCP |
+    /// | `rediss://…`, or `valkeys://` | the same over TLS, with the feature `tls` |
     /// | `unix:///path/to/socket[?user=…&pass=…&db=…]` | Redis or Valkey on a Unix socket; `%2B` for a `+` in a password |
     /// | `redis-sentinel://[user:password@]host[:port],host,…[/database]#master` | the master, as Redis Sentinel knows it |
     /// | `redis-cluster://[user:password@]host[:port],host,…` | Redis Cluster, by some of its nodes |
@@ -58,7 +59,7 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a URL that cannot be used or has a part that would not be acted on,
-    /// [`Error::Unsupported`] for a kind of server that this version does not speak to.
+    /// [`Error::Unsupported`] for a kind of server that this version does not speak to, or for TLS in a build without it.
     pub fn open(url: impl Into<String>) -> Result<Self, Error> {
         Self::builder().url(url).build()
     }

@@ -7,4 +7,5 @@ mod everyday;
 mod faults;
 mod relay;
 mod settings;
+mod topologies;
 mod trust;
