@@ -463,6 +463,71 @@ int32_t redlatch_options_set_command_timeout_ms(redlatch_options *options, uint6
 int32_t redlatch_options_set_poll_interval_ms(redlatch_options *options, uint64_t poll_interval_ms);
 
 /**
+ * Sets how the sentinels of a "redis-sentinel://" URL are logged in to, if they want that; the URL's own log-in is for
+ * the master. An empty `user` is the default one. Defaults to none.
+ *
+ * Errors: REDLATCH_INVALID_ARGUMENT if one of them is not UTF-8, REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+ */
+int32_t redlatch_options_set_sentinel_login(redlatch_options *options, const char *user, const char *password);
+
+/**
+ * Sets whether there is TLS on the connections although the URL does not say so, as "rediss://" does: for
+ * "redis-sentinel://" (the sentinels and the master both) and other URLs of several servers. Not for "unix://" and
+ * "memory://". Defaults to false.
+ *
+ * TLS 1.2 and 1.3 are spoken. A server has to prove that it is the host in the URL, be that a name or an IP address,
+ * before anything else is sent to it; nothing turns that off. redlatch_client_open_with() gives REDLATCH_UNSUPPORTED
+ * where the library was built without TLS.
+ * Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+ */
+int32_t redlatch_options_set_tls(redlatch_options *options, bool tls);
+
+/**
+ * Sets the PEM file of those who may have signed the server's certificate: one or more certificates. It is read at once.
+ * Nobody else is trusted then. Defaults to those whom the system trusts.
+ *
+ * Errors: REDLATCH_INVALID_ARGUMENT for a file that cannot be read (what is in it is checked by
+ * redlatch_client_open_with()), REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+ */
+int32_t redlatch_options_set_tls_ca_file(redlatch_options *options,
+                                         const char *path);
+
+/**
+ * Sets the PEM files of what the server is shown when it wants a client certificate: that (followed by those between it
+ * and the authority, if there are any) and its private key, not encrypted; it may be one file for both. They are read at
+ * once. Defaults to none.
+ *
+ * Errors: REDLATCH_INVALID_ARGUMENT for a file that cannot be read (what is in it is checked by
+ * redlatch_client_open_with()), REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+ */
+int32_t redlatch_options_set_tls_client_certificate_files(redlatch_options *options,
+                                                          const char *certificate_path,
+                                                          const char *key_path);
+
+/**
+ * Sets the longest lease on a Redlock ("redlock://…"); other servers have no such limit. In milliseconds, from 10 to 10
+ * years; defaults to 60000.
+ *
+ * A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
+ * by this client so long ago. So all clients have to set the same, longer leases are refused, and a fresh deployment
+ * grants nothing for so long.
+ * Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+ */
+int32_t redlatch_options_set_max_lease_ms(redlatch_options *options,
+                                          uint64_t max_lease_ms);
+
+/**
+ * Sets how long the answer of one server of a Redlock ("redlock://…") may take, opening a connection to it included; for
+ * other servers only the command timeout counts. In milliseconds, from 1 to 3600000 (1 hour); defaults to 100.
+ *
+ * It is what a server that is silent costs those who ask, until it is left out; and again, for one of them, once in a
+ * second.
+ * Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+ */
+int32_t redlatch_options_set_node_timeout_ms(redlatch_options *options,
+                                             uint64_t node_timeout_ms);
+
+/**
  * Frees settings. Does nothing for NULL.
  */
 void redlatch_options_free(redlatch_options *options);
@@ -562,6 +627,19 @@ int32_t redlatch_lock_set_fair(redlatch_lock *lock, bool fair);
 int32_t redlatch_lock_set_handoffs(redlatch_lock *lock, uint32_t handoffs);
 
 /**
+ * Sets how many replicas of the server have to confirm each grant, renewal and extension, and for how long that is
+ * waited for: at least 1 replica, and `timeout_ms` milliseconds, from 1 to 3600000 (1 hour). Defaults to none.
+ *
+ * It makes it unlikely that a failover loses the lock, and not impossible: fencing tokens are what helps then. A grant
+ * that too few confirm is given back, and the acquire ends with REDLATCH_NOT_REPLICATED, whatever it would still have
+ * waited; a renewal is made again until the lease ends. One round trip more, which counts into the lease; the time
+ * that replicas take comes on top of the command timeout. A lock with this set is not handed on.
+ * Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_UNSUPPORTED where there are no replicas that could confirm it
+ * ("memory://", Redlock), REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+ */
+int32_t redlatch_lock_set_replicas(redlatch_lock *lock, uint32_t count, uint64_t timeout_ms);
+
+/**
  * Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the lock, or
  * as soon as a request finds the lock gone. Once for each lost lease.
  *
@@ -604,6 +682,7 @@ int32_t redlatch_lock_set_on_lost_owned(redlatch_lock *lock,
  * - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts
  *   of a wait, or if grants take longer to arrive than their lease holds.
  * - REDLATCH_SERVER if the server refuses the request for good, or with a `wait_ms` of 0 for now.
+ * - REDLATCH_NOT_REPLICATED if too few replicas confirm the grant: see redlatch_lock_set_replicas().
  * - REDLATCH_KEY_CONFLICT if the key, or one of its helper keys, holds something else.
  * - REDLATCH_THREAD, REDLATCH_FORKED, REDLATCH_NULL_POINTER: nothing was sent.
  */
@@ -739,6 +818,19 @@ int32_t redlatch_semaphore_set_fair(redlatch_semaphore *semaphore, bool fair);
 int32_t redlatch_semaphore_set_handoffs(redlatch_semaphore *semaphore, uint32_t handoffs);
 
 /**
+ * Sets how many replicas of the server have to confirm each grant, renewal and extension, and for how long that is
+ * waited for: at least 1 replica, and `timeout_ms` milliseconds, from 1 to 3600000 (1 hour). Defaults to none.
+ *
+ * It makes it unlikely that a failover loses the permits, and not impossible: fencing tokens are what helps then. A
+ * grant that too few confirm is given back, and the acquire ends with REDLATCH_NOT_REPLICATED, whatever it would still
+ * have waited; a renewal is made again until the lease ends. One round trip more, which counts into the lease; the
+ * time that replicas take comes on top of the command timeout. A permit with this set is not handed on.
+ * Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_UNSUPPORTED where there are no replicas that could confirm it
+ * ("memory://", Redlock), REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+ */
+int32_t redlatch_semaphore_set_replicas(redlatch_semaphore *semaphore, uint32_t count, uint64_t timeout_ms);
+
+/**
  * Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the permit,
  * or as soon as a request finds it gone. Once for each lost lease, and in all as redlatch_lock_set_on_lost().
  *
@@ -774,6 +866,7 @@ int32_t redlatch_semaphore_set_on_lost_owned(redlatch_semaphore *semaphore,
  * - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts
  *   of a wait, or if grants take longer to arrive than their lease holds.
  * - REDLATCH_SERVER if the server refuses the request for good, or with a `wait_ms` of 0 for now.
+ * - REDLATCH_NOT_REPLICATED if too few replicas confirm the grant: see redlatch_semaphore_set_replicas().
  * - REDLATCH_KEY_CONFLICT if the key, or one of its helper keys, holds something else.
  * - REDLATCH_LIMIT_MISMATCH if others declare another limit for this name.
  * - REDLATCH_THREAD, REDLATCH_FORKED, REDLATCH_NULL_POINTER: nothing was sent.
@@ -1051,9 +1144,9 @@ const char *redlatch_guard_lost_name(const redlatch_guard *guard, size_t *len);
  * A lock that is renewed goes on being renewed; that does not shorten what was extended.
  *
  * Errors: REDLATCH_LOST if it is no longer held; REDLATCH_INVALID_ARGUMENT outside 10 ms to 10 years, or beyond the
- * longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it: the
- * lease holds as long as it did before; REDLATCH_INVALID_STATE after redlatch_guard_release(), REDLATCH_FORKED,
- * REDLATCH_NULL_POINTER.
+ * longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it, and
+ * REDLATCH_NOT_REPLICATED if too few replicas did: the lease holds as long as it did before; REDLATCH_INVALID_STATE
+ * after redlatch_guard_release(), REDLATCH_FORKED, REDLATCH_NULL_POINTER.
  */
 int32_t redlatch_guard_extend_ms(redlatch_guard *guard, uint64_t lease_ms);
 

@@ -95,6 +95,16 @@ class Cancelled : public Error {
     using Error::Error;
 };
 
+/** Too few servers of a Redlock granted it, or could be asked. Nothing is held. */
+class NoQuorum : public Error {
+    using Error::Error;
+};
+
+/** Too few replicas confirmed the grant, which was given back, or the extension: see Lock::replicas(). */
+class NotReplicated : public Error {
+    using Error::Error;
+};
+
 /** The lease ended before its holder released it: work done since was not protected. */
 class Lost : public Error {
   public:
@@ -123,6 +133,10 @@ namespace detail {
         throw Cancelled(status, message);
     case REDLATCH_LOST:
         throw Lost(static_cast<LostReason>(redlatch_last_lost_reason()), message);
+    case REDLATCH_NO_QUORUM:
+        throw NoQuorum(status, message);
+    case REDLATCH_NOT_REPLICATED:
+        throw NotReplicated(status, message);
     default:
         throw Error(status, message);
     }
@@ -150,9 +164,9 @@ inline void check_version() {
 inline const char *data(std::string_view bytes) noexcept { return bytes.empty() ? "" : bytes.data(); }
 
 /** Text for C, in which a NUL ends it: what stands behind one must not be ignored. */
-inline const char *text(const std::string &text) {
+inline const char *text(const std::string &text, const char *what) {
     if (text.find('\0') != std::string::npos) {
-        throw Error(REDLATCH_INVALID_ARGUMENT, "the url has a NUL inside");
+        throw Error(REDLATCH_INVALID_ARGUMENT, std::string("the ") + what + " has a NUL inside");
     }
     return text.c_str();
 }
@@ -431,6 +445,13 @@ template <class Self, class Api> class Acquirable {
     Self max_hold(Duration length) && { return std::move(max_hold(length)); }
 
     /**
+     * How many replicas have to confirm each grant, renewal and extension, and how long they may take. An acquire that
+     * too few confirm throws NotReplicated at once. Defaults to none.
+     */
+    Self &replicas(std::uint32_t count, Duration timeout) & { return set(Api::set_replicas, count, timeout.ms()); }
+    Self replicas(std::uint32_t count, Duration timeout) && { return std::move(replicas(count, timeout)); }
+
+    /**
      * A function that is told when a lease is lost, on a thread of the client's own. It is destroyed, on any thread,
      * once it cannot be called any more. An exception that it throws is caught and dropped: it ends that call only.
      */
@@ -469,7 +490,7 @@ template <class Self, class Api> class Acquirable {
     /** Waits for at most so long, then throws Timeout. */
     Guard acquire_timeout(Duration limit) const { return acquire_with(Wait::at_most(limit)); }
 
-    /** The general form. Throws Timeout, also after Wait::none(), or Cancelled. */
+    /** The general form. Throws Timeout, also after Wait::none(), Cancelled, NoQuorum or NotReplicated. */
     Guard acquire_with(const Wait &wait) const {
         redlatch_guard *guard = nullptr;
         check(Api::acquire(handle_.get(), wait.ms(), wait.cancel_.get(), &guard));
@@ -479,8 +500,8 @@ template <class Self, class Api> class Acquirable {
   protected:
     explicit Acquirable(Raw *handle) noexcept : handle_(handle) {}
 
-    template <class Value, class Given> Self &set(std::int32_t (*setter)(Raw *, Value), Given value) {
-        check(setter(handle_.get(), value));
+    template <class... Values, class... Given> Self &set(std::int32_t (*setter)(Raw *, Values...), Given... values) {
+        check(setter(handle_.get(), values...));
         return self();
     }
 
@@ -600,6 +621,7 @@ struct LockApi {
     static constexpr auto set_lease_ms = redlatch_lock_set_lease_ms;
     static constexpr auto set_max_hold_ms = redlatch_lock_set_max_hold_ms;
     static constexpr auto set_on_lost_owned = redlatch_lock_set_on_lost_owned;
+    static constexpr auto set_replicas = redlatch_lock_set_replicas;
 };
 
 struct MultiLockApi {
@@ -623,6 +645,7 @@ struct SemaphoreApi {
     static constexpr auto set_lease_ms = redlatch_semaphore_set_lease_ms;
     static constexpr auto set_max_hold_ms = redlatch_semaphore_set_max_hold_ms;
     static constexpr auto set_on_lost_owned = redlatch_semaphore_set_on_lost_owned;
+    static constexpr auto set_replicas = redlatch_semaphore_set_replicas;
 };
 
 } // namespace detail
@@ -736,7 +759,7 @@ class Options {
     }
 
     /** The server, as Client::open() takes it. Defaults to "redis://127.0.0.1/". */
-    Options &url(const std::string &text) & { return set(redlatch_options_set_url(get(), detail::text(text))); }
+    Options &url(const std::string &text) & { return set(redlatch_options_set_url(get(), detail::text(text, "url"))); }
     Options url(const std::string &text) && { return std::move(url(text)); }
 
     /** What stands before every key. Defaults to nothing. */
@@ -772,6 +795,45 @@ class Options {
         return set(redlatch_options_set_poll_interval_ms(get(), pause.ms()));
     }
     Options poll_interval(Duration pause) && { return std::move(poll_interval(pause)); }
+
+    /** How the sentinels of a "redis-sentinel://" URL are logged in to. An empty user is the default one. */
+    Options &sentinel_login(const std::string &user, const std::string &password) & {
+        return set(redlatch_options_set_sentinel_login(get(), detail::text(user, "user"),
+                                                       detail::text(password, "password")));
+    }
+    Options sentinel_login(const std::string &user, const std::string &password) && {
+        return std::move(sentinel_login(user, password));
+    }
+
+    /** Whether there is TLS although the URL does not say so, as "rediss://" does. Defaults to false. */
+    Options &tls(bool on) & { return set(redlatch_options_set_tls(get(), on)); }
+    Options tls(bool on) && { return std::move(tls(on)); }
+
+    /** The PEM file of those who may have signed the server's certificate; read at once. Defaults to the system's. */
+    Options &tls_ca_file(const std::string &path) & {
+        return set(redlatch_options_set_tls_ca_file(get(), detail::text(path, "path")));
+    }
+    Options tls_ca_file(const std::string &path) && { return std::move(tls_ca_file(path)); }
+
+    /** The PEM files of what a server is shown that wants a client certificate, and of its key; read at once. */
+    Options &tls_client_certificate_files(const std::string &certificate_path, const std::string &key_path) & {
+        return set(redlatch_options_set_tls_client_certificate_files(get(),
+                                                                     detail::text(certificate_path, "certificate_path"),
+                                                                     detail::text(key_path, "key_path")));
+    }
+    Options tls_client_certificate_files(const std::string &certificate_path, const std::string &key_path) && {
+        return std::move(tls_client_certificate_files(certificate_path, key_path));
+    }
+
+    /** The longest lease on a Redlock: so long a server has no vote after a restart. Defaults to 60 s. */
+    Options &max_lease(Duration lease) & { return set(redlatch_options_set_max_lease_ms(get(), lease.ms())); }
+    Options max_lease(Duration lease) && { return std::move(max_lease(lease)); }
+
+    /** How long the answer of one server of a Redlock may take. Defaults to 100 ms. */
+    Options &node_timeout(Duration limit) & {
+        return set(redlatch_options_set_node_timeout_ms(get(), limit.ms()));
+    }
+    Options node_timeout(Duration limit) && { return std::move(node_timeout(limit)); }
 
   private:
     friend class Client;

@@ -7,10 +7,12 @@ use crate::{
     client::Core,
     clock::{BootClock, Clock},
     keys::Keyspace,
+    lease::check_length,
     store::{
         Store,
         memory::MemoryStore,
-        redis::{RedisStore, Settings},
+        quorum::{QuorumSettings, QuorumStore},
+        redis::{RedisStore, Settings, TlsSettings},
     },
 };
 
@@ -21,6 +23,8 @@ pub struct ClientBuilder {
     url: String,
     keyspace: Keyspace,
     settings: Settings,
+    tls: TlsSettings,
+    quorum: QuorumSettings,
     poll_interval: Duration,
 }
 
@@ -33,6 +37,13 @@ impl Default for ClientBuilder {
                 pool_size: 10,
                 connect_timeout: Duration::from_secs(1),
                 command_timeout: Duration::from_secs(2),
+                sentinel_login: None,
+                tls: None,
+            },
+            tls: TlsSettings::default(),
+            quorum: QuorumSettings {
+                max_lease: Duration::from_secs(60),
+                node_timeout: Duration::from_millis(100),
             },
             poll_interval: Duration::from_secs(1),
         }
@@ -92,12 +103,67 @@ impl ClientBuilder {
         self
     }
 
+    /// Sets how the sentinels of a `redis-sentinel://` URL are logged in to, if they want that; the URL's own log-in is for the
+    /// master. An empty `user` is the default one. Defaults to none.
+    pub fn sentinel_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.settings.sentinel_login = Some((user.into(), password.into()));
+        self
+    }
+
+    /// Sets whether there is TLS on the connections although the URL does not say so, as `rediss://` does: for
+    /// `redis-sentinel://` (the sentinels and the master both) and other URLs of several servers. Not for `unix://` and
+    /// `memory://`. Defaults to `false`.
+    ///
+    /// TLS 1.2 and 1.3 are spoken, and a server has to prove that it is the host in the URL, be that a name or an IP
+    /// address (or the one that the sentinels name), before anything is sent to it; nothing turns that off. TLS needs redlatch's feature `tls`, without which
+    /// [`build`](Self::build) gives [`Error::Unsupported`].
+    pub fn tls(mut self, tls: bool) -> Self {
+        self.tls.wanted = tls;
+        self
+    }
+
+    /// Sets who may have signed the server's certificate: one or more certificates as the text of a PEM file. Nobody else is
+    /// trusted then. Defaults to those whom the system trusts, which [`build`](Self::build) reads (from where `SSL_CERT_FILE`
+    /// and `SSL_CERT_DIR` say, if they are set).
+    pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
+        self.tls.authorities = Some(pem.as_ref().to_vec());
+        self
+    }
+
+    /// Sets what the server is shown when it wants a client certificate: that (followed by those between it and the
+    /// authority, if there are any) and its private key, each as the text of a PEM file; the key not encrypted. Defaults to none.
+    pub fn tls_client_certificate(mut self, certificate_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
+        self.tls.identity = Some((certificate_pem.as_ref().to_vec(), key_pem.as_ref().to_vec()));
+        self
+    }
+
+    /// Sets the longest lease on a Redlock (`redlock://`); other servers have no such limit. From 10 ms to 10 years; defaults
+    /// to 60 s.
+    ///
+    /// A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
+    /// by this client so long ago: by then all that it may have forgotten has ended. So all clients have to set the same,
+    /// longer leases are refused, and a fresh deployment grants nothing for so long.
+    pub fn max_lease(mut self, max_lease: Duration) -> Self {
+        self.quorum.max_lease = max_lease;
+        self
+    }
+
+    /// Sets how long the answer of one server of a Redlock (`redlock://`) may take, opening a connection to it included; for
+    /// other servers only the [command timeout](Self::command_timeout) counts. From 1 ms to 1 hour; defaults to 100 ms.
+    ///
+    /// It is what a server that is silent costs those who ask, until it is left out; and again, for one of them, once in a
+    /// second. It should be many round trips: one that is merely slow is left out as well.
+    pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
+        self.quorum.node_timeout = node_timeout;
+        self
+    }
+
     /// Makes the client. Nothing is sent yet.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a setting that cannot work, [`Error::Unsupported`] for a kind of server that this
-    /// version does not speak to.
+    /// version does not speak to, or for TLS in a build without it.
     pub fn build(self) -> Result<Client, Error> {
         if self.settings.pool_size == 0 {
             return Err(Error::invalid("a pool of no connections cannot work"));
@@ -105,6 +171,7 @@ impl ClientBuilder {
         for (what, timeout) in [
             ("connect", self.settings.connect_timeout),
             ("command", self.settings.command_timeout),
+            ("node", self.quorum.node_timeout),
         ] {
             if !(SHORTEST_TIMEOUT..=LONGEST_TIMEOUT).contains(&timeout) {
                 return Err(Error::invalid(format!(
@@ -118,6 +185,7 @@ impl ClientBuilder {
                 self.poll_interval
             )));
         }
+        check_length(self.quorum.max_lease)?;
         let clock: Arc<dyn Clock> = Arc::new(BootClock);
         let store = self.open_store(&clock)?;
         let core = Core::new(
@@ -136,14 +204,22 @@ impl ClientBuilder {
                 "the URL cannot be used: it has no scheme, as in `redis://host/`, `unix:///path/to/socket` or `memory://`",
             ));
         };
+        let settings = &Settings {
+            tls: self.tls.for_scheme(scheme)?,
+            ..self.settings.clone()
+        };
         match scheme {
             "memory" => Ok(Arc::new(MemoryStore::shared(&self.url, clock.clone()))),
-            "redis" | "valkey" | "unix" => Ok(Arc::new(RedisStore::new(&self.url, &self.settings)?)),
-            "rediss" | "valkeys" | "redis-sentinel" | "redis-cluster" | "redlock" => Err(Error::Unsupported(format!(
-                "this version cannot open `{scheme}://` URLs"
-            ))),
+            "redis" | "valkey" | "rediss" | "valkeys" | "unix" => Ok(Arc::new(RedisStore::new(&self.url, settings)?)),
+            "redis-sentinel" => Ok(Arc::new(RedisStore::by_sentinels(&self.url, settings)?)),
+            "redis-cluster" => Ok(Arc::new(RedisStore::in_cluster(&self.url, settings)?)),
+            "redlock" => {
+                let store = QuorumStore::new(&self.url, settings, self.quorum, clock.clone())?;
+                Ok(Arc::new(store))
+            }
             _ => Err(Error::invalid(
-                "the URL cannot be used: its scheme is none of `redis`, `valkey`, `unix` and `memory`",
+                "the URL cannot be used: its scheme is none of `redis`, `rediss`, `valkey`, `valkeys`, `unix`, \
+                 `redis-sentinel`, `redis-cluster`, `redlock` and `memory`",
             )),
         }
     }

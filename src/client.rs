@@ -50,6 +50,7 @@ impl Client {
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/database]`, or `valkey://` | Redis or Valkey over TCP |
     /// | `unix:///path/to/socket[?user=…&pass=…&db=…]` | Redis or Valkey on a Unix socket; `%2B` for a `+` in a password |
+    /// | `redis-sentinel://[user:password@]host[:port],host,…[/database]#master` | the master, as Redis Sentinel knows it |
     /// | `memory://[name]` | none: the locks live in this process, shared by the clients of the same URL |
     ///
     /// # Errors

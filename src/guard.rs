@@ -311,9 +311,11 @@ impl Held {
             return Ok(());
         }
         let mut sent = self.core.clock.now();
+        let replicas = lease.terms.replicas;
         let answer = self.core.ask(self.core.command_timeout, |timeout, _| {
             sent = self.core.clock.now();
-            self.core.store.renew(&lease.hold, length, timeout)
+            let timeout = timeout + replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
+            self.core.store.renew(&lease.hold, length, replicas, timeout)
         });
         self.extended(answer?, sent, length);
         Ok(lease.check()?)

@@ -64,6 +64,10 @@ pub(crate) fn helper(kind: &str, main: &[u8]) -> Vec<u8> {
     .concat()
 }
 
+/// The kind of a helper that never stands anywhere. A cluster refuses a script that names a key which is missing while
+/// their slot is being moved; so one that names this runs before such a move or after it, and never in the middle.
+pub(crate) const BARRIER: &str = "barrier";
+
 /// Main keys of this shape are refused, so that none can be taken for another key's helper and no two share one.
 fn looks_like_a_helper(key: &[u8]) -> bool {
     key.windows(HELPER_MARK.len()).any(|part| part == HELPER_MARK)
@@ -77,14 +81,25 @@ fn hash_tag(key: &[u8]) -> Option<&[u8]> {
     (length > 0).then(|| &key[start..start + length])
 }
 
-/// The hash slot of a key in a cluster, by the rule of the Redis Cluster specification.
+/// How many slots the keys of a cluster are spread over.
+pub(crate) const SLOTS: u16 = 16384;
+
+/// The slot of a key, by the rule of the Redis Cluster specification.
 pub(crate) fn slot(key: &[u8]) -> u16 {
-    const CRC: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
-    CRC.checksum(hash_tag(key).unwrap_or(key)) % 16384
+    const HASH: crc::Crc<u16> = crc::Crc::<u16>::new(&crc::CRC_16_XMODEM);
+    HASH.checksum(hash_tag(key).unwrap_or(key)) % SLOTS
+}
+
+/// Whether the helpers of `main` are in its slot. They are not if the whole key decides that, and ends early as a hash
+/// tag: `a}b` and `a{}b`.
+pub(crate) fn shares_its_slot(main: &[u8]) -> bool {
+    hash_tag(main).is_some() || !main.contains(&b'}')
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn text(key: Vec<u8>) -> String {
@@ -122,19 +137,6 @@ mod tests {
     }
 
     #[test]
-    fn slots_are_those_of_the_specification() {
-        for (key, expected) in [
-            (&b"123456789"[..], 0x31c3),
-            (b"", 0),
-            (b"lock:{user:1}:x", slot(b"user:1")),
-            (b"lock:{}x", slot(b"lock:{}x")),
-        ] {
-            assert_eq!(slot(key), expected);
-        }
-        assert_ne!(slot(b"lock:{}x"), slot(b""));
-    }
-
-    #[test]
     fn no_main_key_can_be_taken_for_a_helper() {
         let bare = Keyspace {
             prefix: Vec::new(),
@@ -151,5 +153,46 @@ mod tests {
             Keyspace::default().main(Kind::Lock, b""),
             Err(Error::InvalidArgument(_))
         ));
+    }
+
+    #[test]
+    fn slots_are_those_of_the_specification() {
+        // As `CLUSTER KEYSLOT` says.
+        for (key, expected) in [
+            ("123456789", 0x31c3),
+            ("foo", 12182),
+            ("{foo}bar", 12182),
+            ("a{foo}{bar}", 12182),
+        ] {
+            assert_eq!(slot(key.as_bytes()), expected, "{key}");
+        }
+        // A tag that is empty, or has no end, is none.
+        assert_eq!(slot(b"foo{}{bar}"), 8363);
+        assert_eq!(hash_tag(b"foo{bar"), None);
+    }
+
+    #[test]
+    fn keys_that_end_their_helpers_hash_tag_early_cannot_share_a_slot() {
+        for key in [&b"a}b"[..], b"a{}b", b"}", b"{}{a}", b"a}{b"] {
+            assert!(!shares_its_slot(key), "{}", key.escape_ascii());
+        }
+        for key in [&b"a"[..], b"{a}b", b"a{b", b"}{a}", b"{{a}}", b"{a}{}"] {
+            assert!(shares_its_slot(key), "{}", key.escape_ascii());
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn a_key_and_its_helpers_share_a_slot_or_are_refused(
+            main in proptest::collection::vec(prop_oneof![Just(b'{'), Just(b'}'), any::<u8>()], 1..12),
+        ) {
+            if shares_its_slot(&main) {
+                for kind in ["fencing", "queue", "waiters", "released", "limit", BARRIER] {
+                    prop_assert_eq!(slot(&helper(kind, &main)), slot(&main));
+                }
+            }
+        }
     }
 }

@@ -96,6 +96,7 @@ mod lock;
 mod mistakes;
 mod multi_lock;
 mod named;
+mod notice;
 mod semaphore;
 mod signals;
 mod store;

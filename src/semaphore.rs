@@ -7,7 +7,11 @@ use std::{
     time::Duration,
 };
 
-use crate::{Client, Error, Guard, Holder, Inspection, Lost, Wait, named::Named, store::Kind};
+use crate::{
+    Client, Error, Guard, Holder, Inspection, Lost, Wait,
+    named::Named,
+    store::{Kind, Replicas},
+};
 
 /// A named number of permits, of which each [`Guard`] holds one, or [several](Self::permits): at most so many at a
 /// time, whoever asks: threads, processes, machines.
@@ -115,6 +119,24 @@ impl Semaphore {
     /// (but for the callback, which is each grant's own), and none that was extended or lost.
     pub fn handoffs(mut self, handoffs: u32) -> Self {
         self.named.terms.handoffs = handoffs;
+        self
+    }
+
+    /// Sets how many replicas of the server have to confirm each grant, renewal and extension, and how long they may take: the
+    /// server is asked to `WAIT` for them, on the same connection.
+    ///
+    /// It makes it unlikely that a failover loses the permits, and not impossible: replicas confirm what is in their memory,
+    /// and one that has not got it may be promoted all the same. [Fencing tokens](Guard::fencing_token) are what helps then.
+    /// A grant that too few confirm is given back, and the acquire ends with [`Error::NotReplicated`], whatever it would
+    /// still have waited; so does an extension, while the lease holds as long as before. A renewal that too few confirm
+    /// counts as failed: it is made again until the lease ends.
+    ///
+    /// At least 1 replica, and from 1 ms to 1 hour. One round trip more, which counts into the lease; the time that replicas
+    /// take comes on top of the [command timeout](crate::ClientBuilder::command_timeout). A permit with this set is not
+    /// [handed on](Self::handoffs). [`Error::Unsupported`] where there are no replicas that could confirm it (`memory://`,
+    /// Redlock). Defaults to none.
+    pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
+        self.named.terms.replicas = Some(Replicas { count, timeout });
         self
     }
 

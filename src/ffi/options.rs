@@ -1,9 +1,15 @@
 //! `redlatch_options`: the settings of a client.
 
-use std::{ffi::c_char, time::Duration};
+use std::{
+    ffi::{OsStr, c_char},
+    fs,
+    os::unix::ffi::OsStrExt,
+    path::Path,
+    time::Duration,
+};
 
 use super::{
-    boundary::{Out, borrow, bytes, free, report, text},
+    boundary::{Out, REDLATCH_NUL_TERMINATED, borrow, bytes, free, report, text},
     status::Failed,
 };
 use crate::{Client, ClientBuilder, fork::ProcessBound, sync::Mutex};
@@ -148,6 +154,136 @@ pub unsafe extern "C" fn redlatch_options_set_poll_interval_ms(
         // SAFETY: see the module.
         let options = unsafe { borrow(options, "options") }?;
         options.set(|builder| builder.poll_interval(Duration::from_millis(poll_interval_ms)))
+    })
+}
+
+/// Sets how the sentinels of a "redis-sentinel://" URL are logged in to, if they want that; the URL's own log-in is for
+/// the master. An empty `user` is the default one. Defaults to none.
+///
+/// Errors: REDLATCH_INVALID_ARGUMENT if one of them is not UTF-8, REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_sentinel_login(
+    options: *mut redlatch_options,
+    user: *const c_char,
+    password: *const c_char,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let (options, user, password) = unsafe {
+            (
+                borrow(options, "options")?,
+                text(user, "user")?,
+                text(password, "password")?,
+            )
+        };
+        options.set(|builder| builder.sentinel_login(user, password))
+    })
+}
+
+/// Sets whether there is TLS on the connections although the URL does not say so, as "rediss://" does: for
+/// "redis-sentinel://" (the sentinels and the master both) and other URLs of several servers. Not for "unix://" and
+/// "memory://". Defaults to false.
+///
+/// TLS 1.2 and 1.3 are spoken. A server has to prove that it is the host in the URL, be that a name or an IP address,
+/// before anything else is sent to it; nothing turns that off. redlatch_client_open_with() gives REDLATCH_UNSUPPORTED
+/// where the library was built without TLS.
+/// Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_tls(options: *mut redlatch_options, tls: bool) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let options = unsafe { borrow(options, "options") }?;
+        options.set(|builder| builder.tls(tls))
+    })
+}
+
+/// Sets the PEM file of those who may have signed the server's certificate: one or more certificates. It is read at once.
+/// Nobody else is trusted then. Defaults to those whom the system trusts.
+///
+/// Errors: REDLATCH_INVALID_ARGUMENT for a file that cannot be read (what is in it is checked by
+/// redlatch_client_open_with()), REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_tls_ca_file(options: *mut redlatch_options, path: *const c_char) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let (options, path) = unsafe { (borrow(options, "options")?, path_of(path, "path")?) };
+        let pem = contents(path)?;
+        options.set(|builder| builder.tls_ca(pem))
+    })
+}
+
+/// Sets the PEM files of what the server is shown when it wants a client certificate: that (followed by those between it
+/// and the authority, if there are any) and its private key, not encrypted; it may be one file for both. They are read at
+/// once. Defaults to none.
+///
+/// Errors: REDLATCH_INVALID_ARGUMENT for a file that cannot be read (what is in it is checked by
+/// redlatch_client_open_with()), REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_tls_client_certificate_files(
+    options: *mut redlatch_options,
+    certificate_path: *const c_char,
+    key_path: *const c_char,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let (options, certificate, key) = unsafe {
+            (
+                borrow(options, "options")?,
+                path_of(certificate_path, "certificate_path")?,
+                path_of(key_path, "key_path")?,
+            )
+        };
+        let (certificate, key) = (contents(certificate)?, contents(key)?);
+        options.set(|builder| builder.tls_client_certificate(certificate, key))
+    })
+}
+
+/// A path of the caller's, which ends with a NUL.
+///
+/// # Safety
+///
+/// As [`bytes`] asks for.
+unsafe fn path_of<'a>(pointer: *const c_char, what: &str) -> Result<&'a Path, Failed> {
+    // SAFETY: as this function asks for.
+    let path = unsafe { bytes(pointer, REDLATCH_NUL_TERMINATED, what) }?;
+    Ok(Path::new(OsStr::from_bytes(path)))
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, Failed> {
+    fs::read(path).map_err(|error| Failed::invalid(format!("`{}` cannot be read: {error}", path.display())))
+}
+
+/// Sets the longest lease on a Redlock ("redlock://…"); other servers have no such limit. In milliseconds, from 10 to 10
+/// years; defaults to 60000.
+///
+/// A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
+/// by this client so long ago. So all clients have to set the same, longer leases are refused, and a fresh deployment
+/// grants nothing for so long.
+/// Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_max_lease_ms(options: *mut redlatch_options, max_lease_ms: u64) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let options = unsafe { borrow(options, "options") }?;
+        options.set(|builder| builder.max_lease(Duration::from_millis(max_lease_ms)))
+    })
+}
+
+/// Sets how long the answer of one server of a Redlock ("redlock://…") may take, opening a connection to it included; for
+/// other servers only the command timeout counts. In milliseconds, from 1 to 3600000 (1 hour); defaults to 100.
+///
+/// It is what a server that is silent costs those who ask, until it is left out; and again, for one of them, once in a
+/// second.
+/// Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_node_timeout_ms(
+    options: *mut redlatch_options,
+    node_timeout_ms: u64,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let options = unsafe { borrow(options, "options") }?;
+        options.set(|builder| builder.node_timeout(Duration::from_millis(node_timeout_ms)))
     })
 }
 

@@ -162,6 +162,30 @@ pub unsafe extern "C" fn redlatch_semaphore_set_handoffs(semaphore: *mut redlatc
     })
 }
 
+/// Sets how many replicas of the server have to confirm each grant, renewal and extension, and for how long that is
+/// waited for: at least 1 replica, and `timeout_ms` milliseconds, from 1 to 3600000 (1 hour). Defaults to none.
+///
+/// It makes it unlikely that a failover loses the permits, and not impossible: fencing tokens are what helps then. A
+/// grant that too few confirm is given back, and the acquire ends with REDLATCH_NOT_REPLICATED, whatever it would still
+/// have waited; a renewal is made again until the lease ends. One round trip more, which counts into the lease; the
+/// time that replicas take comes on top of the command timeout. A permit with this set is not handed on.
+/// Errors: REDLATCH_INVALID_ARGUMENT, REDLATCH_UNSUPPORTED where there are no replicas that could confirm it
+/// ("memory://", Redlock), REDLATCH_INVALID_STATE after the first acquire, REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_semaphore_set_replicas(
+    semaphore: *mut redlatch_semaphore,
+    count: u32,
+    timeout_ms: u64,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let semaphore = unsafe { borrow(semaphore, "semaphore") }?;
+        semaphore
+            .handle
+            .set(|semaphore| semaphore.replicas(count, Duration::from_millis(timeout_ms)))
+    })
+}
+
 /// Sets a function that is told when a lease is lost: when it ends here, which is before the server frees the permit,
 /// or as soon as a request finds it gone. Once for each lost lease, and in all as redlatch_lock_set_on_lost().
 ///
@@ -213,6 +237,7 @@ pub unsafe extern "C" fn redlatch_semaphore_set_on_lost_owned(
 /// - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts
 ///   of a wait, or if grants take longer to arrive than their lease holds.
 /// - REDLATCH_SERVER if the server refuses the request for good, or with a `wait_ms` of 0 for now.
+/// - REDLATCH_NOT_REPLICATED if too few replicas confirm the grant: see redlatch_semaphore_set_replicas().
 /// - REDLATCH_KEY_CONFLICT if the key, or one of its helper keys, holds something else.
 /// - REDLATCH_LIMIT_MISMATCH if others declare another limit for this name.
 /// - REDLATCH_THREAD, REDLATCH_FORKED, REDLATCH_NULL_POINTER: nothing was sent.

@@ -5,8 +5,8 @@ use std::{slice, sync::Arc, time::Duration};
 use crate::{
     Inspection,
     store::{
-        Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel, Spent, Store, Token,
-        Turn, Upkeep, memory::MemoryStore,
+        Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel, Spent,
+        Store, Token, Turn, Upkeep, memory::MemoryStore,
     },
 };
 
@@ -75,8 +75,14 @@ impl Store for Recorder {
         Ok(answer)
     }
 
-    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
-        let found = self.memory.renew(hold, lease, timeout)?;
+    fn renew(
+        &self,
+        hold: &Hold,
+        lease: Duration,
+        replicas: Option<Replicas>,
+        timeout: Duration,
+    ) -> Result<Found, Failure> {
+        let found = self.memory.renew(hold, lease, replicas, timeout)?;
         self.log.note(What::Renewed(found), &hold.token);
         Ok(found)
     }
@@ -122,7 +128,7 @@ impl Store for Recorder {
 impl Upkeep for Recorder {
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
         let perform = |chore: &Chore| match chore {
-            Chore::Renew(hold, lease) => self.renew(hold, *lease, timeout),
+            Chore::Renew(hold, lease, replicas) => self.renew(hold, *lease, *replicas, timeout),
             Chore::Evict(hold) => self.evict(hold, timeout),
             Chore::Withdraw(hold) => {
                 self.log.note(What::GoesOut, &hold.token);

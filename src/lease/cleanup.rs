@@ -45,7 +45,7 @@ impl Doubt {
 
 /// A token whose key is to be deleted, should it stand there, or whose place among those who wait is to be taken back.
 #[derive(Clone)]
-pub(super) struct Cleanup {
+pub(crate) struct Cleanup {
     hold: Hold,
     /// Whether only the place is to go: it may hold the key by rights.
     place_only: bool,
@@ -64,7 +64,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 impl Cleanup {
     /// The cleaning up after a hold whose longest lease so far was `length` and whose last request was sent by `now`.
-    pub(super) fn new(hold: Hold, doubt: Doubt, length: Duration, now: Moment) -> Self {
+    pub(crate) fn new(hold: Hold, doubt: Doubt, length: Duration, now: Moment) -> Self {
         let settled_at = doubt.may_run_until.unwrap_or(now);
         Self {
             hold,
@@ -85,6 +85,10 @@ impl Cleanup {
         }
     }
 
+    pub(crate) fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
     pub(super) fn chore(&self) -> Chore {
         let hold = self.hold.clone();
         if self.place_only && !makes(Mistake::PassesOnByForce) {
@@ -95,7 +99,7 @@ impl Cleanup {
     }
 
     /// What follows an attempt at `now`, answered or not: when to try again, if at all.
-    pub(super) fn next(mut self, answered: bool, now: Moment) -> Option<(Self, Moment)> {
+    pub(crate) fn next(mut self, answered: bool, now: Moment) -> Option<(Self, Moment)> {
         let done_at = if answered { self.settled_at } else { self.gone_at };
         if now >= done_at {
             return None;

@@ -1,23 +1,24 @@
-//! The thread that keeps a client's leases alive (refresher) and cleans up after unknown outcomes (janitor).
+//! The threads that keep a client's leases alive (refresher) and clean up after unknown outcomes (janitor): one for each
+//! server.
 
 mod reporter;
 #[cfg(test)]
 mod tests;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, io, mem, sync::Arc, time::Duration};
 
 use self::reporter::Reporter;
 use super::{
     Due, Lease, LostReason, Terms,
     cleanup::{Cleanup, Doubt},
-    schedule::{Id, Schedule},
+    schedule::{Id, Schedule, Slot},
 };
 use crate::{
     Error,
     background::Background,
     clock::{Clock, Moment},
     mistakes::{Mistake, makes},
-    store::{Chore, Failure, Found, Hold, Store, Upkeep},
+    store::{Chore, Failure, Found, Hold, Resource, Store, Upkeep},
     sync::{Condvar, Mutex},
 };
 
@@ -33,12 +34,13 @@ const LONGEST_RETRY: Duration = Duration::from_millis(250);
 
 /// Keeps leases alive until they are released, and cleans up what may have been left behind.
 ///
-/// The thread starts with the first acquire and ends with the client. It shares no handle of the client, so it never
-/// keeps one alive. No mutex is held while it speaks to the server or while a user's callback runs.
+/// There is a lane for each server, so that one which does not answer costs no lease at another, and a thread for each
+/// lane. The first starts with the first acquire, the others when there is something to do in their lanes; they end with
+/// the client. They share no handle of the client, so they never keep one alive. No mutex is held while they speak to the
+/// server or while a user's callback runs.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     sweeper: Sweeper,
-    thread: Mutex<Option<Background>>,
 }
 
 struct Shared {
@@ -50,22 +52,50 @@ struct Shared {
     agenda: Mutex<Agenda>,
     changed: Condvar,
     reporter: Reporter,
+    threads: Mutex<Threads>,
+}
+
+#[derive(Default)]
+struct Threads {
+    /// By lane.
+    running: HashMap<usize, Background>,
+    /// Whether no more are to be started.
+    closed: bool,
 }
 
 #[derive(Default)]
 struct Agenda {
     schedule: Schedule<Task>,
-    /// Until when the thread sleeps, if it does.
-    asleep_until: Option<Moment>,
-    patience: Patience,
+    /// Those that have a thread.
+    lanes: HashMap<usize, Lane>,
     /// Set when the client has gone: by then the last round must be over.
     closing: Option<Moment>,
 }
+
+/// How it stands in a lane.
+#[derive(Default)]
+struct Lane {
+    /// Until when its thread sleeps, if it does.
+    asleep_until: Option<Moment>,
+    patience: Patience,
+}
+
+/// The lane whose thread runs from the first acquire on. It takes the place of one that can have no thread.
+const FIRST_LANE: usize = 0;
 
 #[derive(Clone)]
 enum Task {
     Keep(Arc<Lease>),
     CleanUp(Cleanup),
+}
+
+impl Task {
+    fn resource(&self) -> &Resource {
+        match self {
+            Task::Keep(lease) => &lease.hold.resource,
+            Task::CleanUp(cleanup) => &cleanup.hold().resource,
+        }
+    }
 }
 
 /// What a batch does about a task.
@@ -78,7 +108,7 @@ enum Work {
 impl Work {
     fn chore(&self) -> Chore {
         match self {
-            Work::Renew(lease, length) => Chore::Renew(lease.hold.clone(), *length),
+            Work::Renew(lease, length) => Chore::Renew(lease.hold.clone(), *length, lease.terms.replicas),
             Work::CleanUp(cleanup) => cleanup.chore(),
         }
     }
@@ -119,23 +149,18 @@ impl Keeper {
             agenda: Mutex::default(),
             changed: Condvar::default(),
             reporter,
+            threads: Mutex::default(),
         });
         Self {
             sweeper: Sweeper(shared.clone()),
             shared,
-            thread: Mutex::new(None),
         }
     }
 
     /// Starts the threads that a lease on `terms` needs, unless they run already. Called before it is asked for: one
     /// that could not be kept must not be granted.
     pub(crate) fn start(&self, terms: &Terms) -> Result<(), Error> {
-        let mut thread = self.thread.lock();
-        if thread.is_none() {
-            let shared = self.shared.clone();
-            *thread = Some(Background::spawn("redlatch-keeper", move || shared.run()).map_err(Error::Thread)?);
-        }
-        drop(thread);
+        self.shared.start(FIRST_LANE).map_err(Error::Thread)?;
         match terms.on_lost {
             Some(_) => self.shared.reporter.start(),
             None => Ok(()),
@@ -179,13 +204,14 @@ impl Keeper {
     /// Whether there is anything to do, now or later.
     #[cfg(test)]
     pub(crate) fn has_work(&self) -> bool {
-        self.shared.agenda.lock().schedule.next_due().is_some()
+        !self.shared.agenda.lock().schedule.is_empty()
     }
 
-    /// Whether the thread sleeps, so that no batch is on its way.
+    /// Whether all threads sleep, so that no batch is on its way.
     #[cfg(all(test, shuttle))]
     pub(crate) fn sleeps(&self) -> bool {
-        self.shared.agenda.lock().asleep_until.is_some()
+        let agenda = self.shared.agenda.lock();
+        agenda.lanes.values().all(|lane| lane.asleep_until.is_some()) && !agenda.lanes.is_empty()
     }
 
     /// Tells the lease's callback of its loss, if it was lost and nobody told it yet.
@@ -200,8 +226,12 @@ impl Keeper {
         let clock = &self.shared.clock;
         self.shared.agenda.lock().closing = Some(end);
         self.shared.changed.notify_all();
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread {
+        let threads = {
+            let mut threads = self.shared.threads.lock();
+            threads.closed = true;
+            mem::take(&mut threads.running)
+        };
+        for thread in threads.into_values() {
             thread.join_within(clock.now().until(end));
         }
         self.shared.reporter.close(clock.now().until(end));
@@ -209,51 +239,81 @@ impl Keeper {
 }
 
 impl Shared {
-    fn run(&self) {
-        let mut line = self.store.upkeep();
-        while self.sleep_until_due() {
-            self.round(&mut *line);
+    /// Starts the thread of a lane, unless it runs already.
+    fn start(self: &Arc<Self>, lane: usize) -> io::Result<()> {
+        let mut threads = self.threads.lock();
+        if threads.closed || threads.running.contains_key(&lane) {
+            return Ok(());
         }
-        self.last_round(&mut *line);
+        let shared = self.clone();
+        let thread = Background::spawn("redlatch-keeper", move || shared.run(lane))?;
+        threads.running.insert(lane, thread);
+        self.agenda.lock().lanes.entry(lane).or_default();
+        Ok(())
     }
 
-    /// Sleeps until something is due; false when the client has gone.
-    fn sleep_until_due(&self) -> bool {
+    fn run(self: &Arc<Self>, lane: usize) {
+        let mut line = self.store.upkeep();
+        while self.sleep_until_due(lane) {
+            self.round(lane, &mut *line);
+        }
+        self.last_round(lane, &mut *line);
+    }
+
+    /// Sleeps until something in the lane is due; false when the client has gone.
+    fn sleep_until_due(&self, lane: usize) -> bool {
         let mut agenda = self.agenda.lock();
         while agenda.closing.is_none() {
-            let next = agenda.schedule.next_due().unwrap_or(Moment::NEVER);
+            let next = agenda.schedule.next_due(lane).unwrap_or(Moment::NEVER);
             let now = self.clock.now();
             if next <= now {
                 return true;
             }
-            agenda.asleep_until = Some(next);
+            agenda.lane(lane).asleep_until = Some(next);
             agenda = self.changed.wait_for(agenda, now.until(next));
-            agenda.asleep_until = None;
+            agenda.lane(lane).asleep_until = None;
         }
         false
     }
 
-    fn clean_up(&self, cleanup: Cleanup, now: Moment) {
+    fn clean_up(self: &Arc<Self>, cleanup: Cleanup, now: Moment) {
         self.insert(Task::CleanUp(cleanup), now, Moment::NEVER);
     }
 
-    fn insert(&self, task: Task, due: Moment, deadline: Moment) -> Id {
+    fn insert(self: &Arc<Self>, task: Task, due: Moment, deadline: Moment) -> Id {
+        let lane = self.lane_of(&task);
         let mut agenda = self.agenda.lock();
-        if agenda.asleep_until.is_some_and(|until| due < until) {
-            self.changed.notify_one();
-        }
-        agenda.schedule.insert(task, due, deadline)
+        self.wake_for(&mut agenda, lane, due);
+        agenda.schedule.insert(task, Slot { lane, due, deadline })
     }
 
-    /// Does what is due: all of it in one batch.
-    fn round(&self, line: &mut dyn Upkeep) {
+    /// The lane that a task belongs in now. It has a thread.
+    fn lane_of(self: &Arc<Self>, task: &Task) -> usize {
+        let lane = self.store.lane(task.resource());
+        if lane == FIRST_LANE || self.agenda.lock().lanes.contains_key(&lane) || self.start(lane).is_ok() {
+            lane
+        } else {
+            FIRST_LANE
+        }
+    }
+
+    /// Sees to it that the lane's thread is awake when something is due.
+    fn wake_for(&self, agenda: &mut Agenda, lane: usize, due: Moment) {
+        if agenda.lane(lane).asleep_until.is_some_and(|until| due < until) {
+            // All lanes wait on it.
+            self.changed.notify_all();
+        }
+    }
+
+    /// Does what is due in the lane: all of it in one batch.
+    fn round(self: &Arc<Self>, lane: usize, line: &mut dyn Upkeep) {
         let now = self.clock.now();
         let (taken, timeout) = {
             let mut agenda = self.agenda.lock();
-            let taken = agenda.schedule.take_due(now, BATCH);
+            let taken = agenda.schedule.take_due(lane, now, BATCH);
             // At most half the way to the nearest end of a lease: a swallowed reply leaves time for another try.
-            let nearest = agenda.schedule.nearest_deadline().unwrap_or(Moment::NEVER);
-            let timeout = (now.until(nearest) / 2).max(agenda.patience.0);
+            let nearest = agenda.schedule.nearest_deadline(lane).unwrap_or(Moment::NEVER);
+            let timeout = (now.until(nearest) / 2).max(agenda.lane(lane).patience.0);
             (taken, timeout.min(self.command_timeout))
         };
         let mut batch = Vec::new();
@@ -268,15 +328,15 @@ impl Shared {
             }
         }
         if !batch.is_empty() {
-            self.perform(line, batch, timeout);
+            self.perform(lane, line, batch, timeout);
         }
     }
 
-    fn perform(&self, line: &mut dyn Upkeep, batch: Vec<(Id, Work)>, timeout: Duration) {
+    fn perform(self: &Arc<Self>, lane: usize, line: &mut dyn Upkeep, batch: Vec<(Id, Work)>, timeout: Duration) {
         let chores: Vec<Chore> = batch.iter().map(|(_, work)| work.chore()).collect();
         let sent = self.clock.now();
         let answers = line.perform(&chores, timeout);
-        self.agenda.lock().patience.learn(&answers);
+        self.agenda.lock().lane(lane).patience.learn(&answers);
         for ((id, work), answer) in batch.into_iter().zip(answers) {
             match work {
                 Work::Renew(lease, length) => self.after_renewal(id, &lease, answer, sent, length),
@@ -287,7 +347,7 @@ impl Shared {
 
     /// Draws the consequences of a renewal to `length` that was sent at `sent`.
     fn after_renewal(
-        &self,
+        self: &Arc<Self>,
         id: Id,
         lease: &Arc<Lease>,
         answer: Result<Found, Failure>,
@@ -315,20 +375,24 @@ impl Shared {
         }
     }
 
-    fn after_cleanup(&self, id: Id, cleanup: Cleanup, answer: &Result<Found, Failure>) {
+    fn after_cleanup(self: &Arc<Self>, id: Id, cleanup: Cleanup, answer: &Result<Found, Failure>) {
         match cleanup.next(answer.is_ok(), self.clock.now()) {
             Some((cleanup, due)) => self.put_back(id, Task::CleanUp(cleanup), due, Moment::NEVER),
             None => self.agenda.lock().schedule.remove(id),
         }
     }
 
-    fn look_again(&self, id: Id, lease: &Arc<Lease>) {
+    fn look_again(self: &Arc<Self>, id: Id, lease: &Arc<Lease>) {
         let (due, deadline) = lease.next_look(self.grid_offset);
         self.put_back(id, Task::Keep(lease.clone()), due, deadline);
     }
 
-    fn put_back(&self, id: Id, task: Task, due: Moment, deadline: Moment) {
-        self.agenda.lock().schedule.put_back(id, task, due, deadline);
+    /// Puts a task back into the lane that it belongs in by now.
+    fn put_back(self: &Arc<Self>, id: Id, task: Task, due: Moment, deadline: Moment) {
+        let lane = self.lane_of(&task);
+        let mut agenda = self.agenda.lock();
+        self.wake_for(&mut agenda, lane, due);
+        agenda.schedule.put_back(id, task, Slot { lane, due, deadline });
     }
 
     fn over(&self, id: Id, lease: &Lease) {
@@ -336,11 +400,11 @@ impl Shared {
         self.reporter.report(lease);
     }
 
-    /// Gives what is still to be cleaned up one more try, now that nobody will be here to do it later.
-    fn last_round(&self, line: &mut dyn Upkeep) {
+    /// Gives what is still to be cleaned up in the lane one more try, now that nobody will be here to do it later.
+    fn last_round(&self, lane: usize, line: &mut dyn Upkeep) {
         let (tasks, end) = {
             let mut agenda = self.agenda.lock();
-            let tasks = agenda.schedule.take_due(Moment::NEVER, usize::MAX);
+            let tasks = agenda.schedule.take_due(lane, Moment::NEVER, usize::MAX);
             (tasks, agenda.closing.unwrap_or(Moment::NEVER))
         };
         let chores: Vec<Chore> = tasks
@@ -354,6 +418,12 @@ impl Shared {
             // Whatever the answers are: the leases' own ends do the rest.
             line.perform(&chores, self.clock.now().until(end).min(self.command_timeout));
         }
+    }
+}
+
+impl Agenda {
+    fn lane(&mut self, lane: usize) -> &mut Lane {
+        self.lanes.entry(lane).or_default()
     }
 }
 

@@ -15,7 +15,7 @@ use std::{
 
 pub use self::lost::{Lost, LostReason};
 pub(crate) use self::{
-    cleanup::Doubt,
+    cleanup::{Cleanup, Doubt},
     keeper::{Keeper, Report, Sweeper},
 };
 use crate::{
@@ -24,7 +24,7 @@ use crate::{
     error::Source,
     lease::schedule::Id,
     mistakes::{Mistake, makes},
-    store::{Failure, Hold, Wishes},
+    store::{Failure, Hold, Replicas, Wishes},
     sync::{Condvar, Mutex},
     waiting::{Bell, Ring},
 };
@@ -67,6 +67,8 @@ pub(crate) struct Terms {
     pub(crate) handoffs: u32,
     /// Whether those who came earlier, anywhere, have it first.
     pub(crate) fair: bool,
+    /// Who has to confirm each grant or renewal.
+    pub(crate) replicas: Option<Replicas>,
     pub(crate) on_lost: Option<OnLost>,
 }
 
@@ -100,6 +102,10 @@ pub(crate) fn check_length(length: Duration) -> Result<(), Error> {
     )))
 }
 
+/// How much time replicas may have.
+const SHORTEST_CONFIRMATION: Duration = Duration::from_millis(1);
+const LONGEST_CONFIRMATION: Duration = Duration::from_secs(60 * 60);
+
 /// How often in a row a lease is handed on. By measurement: more do not make it faster, and with as many a thread of
 /// another process waits less than 5 ms for a lock.
 const DEFAULT_HANDOFFS: u32 = 64;
@@ -112,6 +118,7 @@ impl Terms {
             max_hold: Duration::MAX,
             handoffs: DEFAULT_HANDOFFS,
             fair: false,
+            replicas: None,
             on_lost: None,
         }
     }
@@ -125,6 +132,19 @@ impl Terms {
                 self.max_hold
             )));
         }
+        if let Some(Replicas { count, timeout }) = self.replicas {
+            if count == 0 {
+                return Err(Error::invalid(
+                    "a confirmation by 0 replicas cannot work: it must be by at least 1",
+                ));
+            }
+            if !(SHORTEST_CONFIRMATION..=LONGEST_CONFIRMATION).contains(&timeout) {
+                return Err(Error::invalid(format!(
+                    "{timeout:?} for replicas to confirm a grant cannot work: it must be from {SHORTEST_CONFIRMATION:?} to \
+                     {LONGEST_CONFIRMATION:?}"
+                )));
+            }
+        }
         Ok(())
     }
 
@@ -134,9 +154,9 @@ impl Terms {
         self.hands_on() && essence(self) == essence(to)
     }
 
-    /// Whether a grant may be followed by others without asking the server at all.
+    /// Whether a grant may be followed by others without asking the server at all. Not if replicas have to confirm each.
     pub(crate) fn hands_on(&self) -> bool {
-        self.renewed && !self.fair && self.handoffs > 0
+        self.renewed && !self.fair && self.replicas.is_none() && self.handoffs > 0
     }
 
     /// What not every store has.
@@ -145,6 +165,7 @@ impl Terms {
             lease: self.first_length(),
             fair: self.fair,
             hand_overs: self.handoffs > 0,
+            replicas: self.replicas.is_some(),
         }
     }
 
@@ -575,6 +596,7 @@ mod tests {
             max_hold: Duration::MAX,
             handoffs: 0,
             fair: false,
+            replicas: None,
             on_lost: None,
         }
     }

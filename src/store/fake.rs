@@ -3,8 +3,8 @@
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 
 use super::{
-    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Knock, Listener, Resource, Sequel,
-    SeveralAcquired, Spent, Store, Token, Turn, Upkeep, because, memory::MemoryStore,
+    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Knock, Listener, Replicas, Resource,
+    Sequel, SeveralAcquired, Spent, Store, Token, Turn, Upkeep, because, memory::MemoryStore,
 };
 use crate::{
     Inspection,
@@ -87,6 +87,7 @@ impl FakeStore {
             fair: false,
             place: None,
             asked_for_place: false,
+            replicas: None,
             interrupt: None,
         };
         self.memory.acquire(&ask, Duration::MAX).unwrap();
@@ -144,9 +145,15 @@ impl Store for FakeStore {
         self.exchange(timeout, || self.memory.acquire_several(ask, timeout))?
     }
 
-    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
+    fn renew(
+        &self,
+        hold: &Hold,
+        lease: Duration,
+        replicas: Option<Replicas>,
+        timeout: Duration,
+    ) -> Result<Found, Failure> {
         self.note("renew", hold, timeout);
-        self.exchange(timeout, || self.memory.renew(hold, lease, timeout))?
+        self.exchange(timeout, || self.memory.renew(hold, lease, replicas, timeout))?
     }
 
     fn release(&self, spent: &Spent, repeated: bool, timeout: Duration) -> Result<Found, Failure> {
@@ -193,7 +200,7 @@ impl Upkeep for FakeStore {
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
         for chore in chores {
             match chore {
-                Chore::Renew(hold, _) => self.note("renew", hold, timeout),
+                Chore::Renew(hold, ..) => self.note("renew", hold, timeout),
                 Chore::Evict(hold) => self.note("release", hold, timeout),
                 Chore::Withdraw(hold) => self.note("withdraw", hold, timeout),
             }

@@ -11,6 +11,7 @@ use crate::{Error, Finding, Inspection, error::Source, interrupt::Interrupt};
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
+pub(crate) mod quorum;
 pub(crate) mod redis;
 
 /// What can be held: a key on the server, and what stands there.
@@ -133,8 +134,18 @@ pub(crate) struct Ask<'a> {
     pub(crate) place: Option<&'a Place<'a>>,
     /// Whether an attempt before asked for a place.
     pub(crate) asked_for_place: bool,
+    /// Who has to confirm the grant.
+    pub(crate) replicas: Option<Replicas>,
     /// What breaks the request off, if anything may.
     pub(crate) interrupt: Option<&'a Interrupt>,
+}
+
+/// How many replicas of the server have to confirm that they have a grant or renewal too, and in what time. It comes on top
+/// of that which the request itself may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Replicas {
+    pub(crate) count: u32,
+    pub(crate) timeout: Duration,
 }
 
 /// One attempt to acquire several locks at once, each for a token of its own.
@@ -159,6 +170,7 @@ impl<'a> AskSeveral<'a> {
             fair: false,
             place: None,
             asked_for_place: false,
+            replicas: None,
             interrupt: self.interrupt,
         }
     }
@@ -189,6 +201,9 @@ pub(crate) struct Abilities {
     pub(crate) knocks: bool,
     /// Whether a lease may be handed on within a client.
     pub(crate) hand_overs: bool,
+    /// Whether the token of an attempt that was not granted is good for the next one. Where it is not, the store itself
+    /// takes back whatever such an attempt has left.
+    pub(crate) tokens_last: bool,
 }
 
 impl Default for Abilities {
@@ -196,6 +211,7 @@ impl Default for Abilities {
         Self {
             knocks: true,
             hand_overs: true,
+            tokens_last: true,
         }
     }
 }
@@ -207,6 +223,7 @@ pub(crate) struct Wishes {
     pub(crate) lease: Duration,
     pub(crate) fair: bool,
     pub(crate) hand_overs: bool,
+    pub(crate) replicas: bool,
 }
 
 /// A server that grants leases.
@@ -251,7 +268,7 @@ pub(crate) trait Store: Send + Sync {
 
     /// As [`renew`](Self::renew) for each of `holds`, in as few round trips as may be; an answer for each, in order.
     fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        one_after_the_other(holds, timeout, |hold, timeout| self.renew(hold, lease, timeout))
+        one_after_the_other(holds, timeout, |hold, timeout| self.renew(hold, lease, None, timeout))
     }
 
     /// As [`release`](Self::release) for each of `spent`, in as few round trips as may be; an answer for each, in order.
@@ -260,7 +277,13 @@ pub(crate) trait Store: Send + Sync {
     }
 
     /// Makes the key last at least `lease` from now if it is the token's; never shortens it, never creates it.
-    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure>;
+    fn renew(
+        &self,
+        hold: &Hold,
+        lease: Duration,
+        replicas: Option<Replicas>,
+        timeout: Duration,
+    ) -> Result<Found, Failure>;
 
     /// Takes the key from the token, whose grant drew `fencing_token`, and leaves it to the next who waits. `repeated`
     /// says that the same was asked before, and not answered: what that request did counts as well, and it is a failure
@@ -288,12 +311,18 @@ pub(crate) trait Store: Send + Sync {
     /// An audit of the keys that match the glob `pattern`.
     fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor>;
 
-    /// A line of its own for the background work, so that it never waits behind the callers' requests.
+    /// Which lane the background work about `resource` belongs in, at the moment: the work of one lane never waits for
+    /// that of another. Lanes are numbered from 0, and there are as many as there are servers at most, and one.
+    fn lane(&self, _resource: &Resource) -> usize {
+        0
+    }
+
+    /// A line of its own for the background work in one lane, so that it never waits behind the callers' requests.
     fn upkeep(&self) -> Box<dyn Upkeep>;
 }
 
 /// Makes a request about each of `items`, all of them within `timeout`.
-fn one_after_the_other<T>(
+pub(crate) fn one_after_the_other<T>(
     items: &[T],
     timeout: Duration,
     mut request: impl FnMut(&T, Duration) -> Result<Found, Failure>,
@@ -363,7 +392,7 @@ pub(crate) trait Auditor: Send {
 /// One request of the background work.
 pub(crate) enum Chore {
     /// As [`Store::renew`].
-    Renew(Hold, Duration),
+    Renew(Hold, Duration, Option<Replicas>),
     /// As [`Store::evict`].
     Evict(Hold),
     /// Takes back the token's place among those who wait, and leaves to the next one what was left to it. What it holds

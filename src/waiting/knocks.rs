@@ -13,6 +13,7 @@ use crate::{
     clock::{Clock, Moment},
     lease::{Doubt, Sweeper},
     mistakes::{Mistake, makes},
+    notice,
     store::{Channel, Hold, Knock, Listener, Resource, Store, Token},
     sync::{Condvar, Mutex},
 };
@@ -26,6 +27,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The pause after a refusal that will stay, such as a missing permission.
 const PAUSE_WHEN_REFUSED: Duration = Duration::from_secs(30);
+
+/// Said once, until it is so no longer.
+const NOT_WOKEN: &str = "waiters cannot be woken, and look again and again instead";
 
 /// Listens at the one channel of a client, on a thread that starts when the first acquire has to wait, and wakes those
 /// who are knocked for. It shares no handle of the client, so it never keeps one alive.
@@ -194,9 +198,11 @@ impl Shared {
 impl Shared {
     fn run(&self, mut listener: Box<dyn Listener>) {
         let mut pause = FIRST_PAUSE;
+        let mut refused = false;
         loop {
             let rest = match listener.open(self.command_timeout) {
                 Ok(()) => {
+                    refused = false;
                     self.listen(&mut *listener);
                     pause = FIRST_PAUSE;
                     pause
@@ -205,7 +211,13 @@ impl Shared {
                     pause = (pause * 2).min(LONGEST_PAUSE);
                     pause
                 }
-                Err(_) => PAUSE_WHEN_REFUSED,
+                Err(failure) => {
+                    if !refused {
+                        notice::warn(NOT_WOKEN, &Error::from(failure));
+                    }
+                    refused = true;
+                    PAUSE_WHEN_REFUSED
+                }
             };
             if self.closes_within(rest) {
                 return;
@@ -433,6 +445,7 @@ mod tests {
                 max_hold: Duration::MAX,
                 handoffs: 0,
                 fair: true,
+                replicas: None,
                 on_lost: None,
             })
             .unwrap();
@@ -459,6 +472,7 @@ mod tests {
             fair: true,
             place: Some(&place),
             asked_for_place: true,
+            replicas: None,
             interrupt: None,
         };
         core.store.acquire(&ask, SECOND).unwrap();

@@ -188,7 +188,7 @@ impl<'a> Waiting<'a> {
         if self.line.as_ref().is_some_and(|line| !line.speak()) {
             return Ok(Step::Repeat);
         }
-        let request = if self.waits {
+        let request = if self.waits && core.store.abilities().knocks {
             self.registration.request(self.contact.begun, self.knocked())
         } else {
             Request::default()
@@ -202,14 +202,20 @@ impl<'a> Waiting<'a> {
             fair: terms.fair,
             place: request.asks.then_some(&place),
             asked_for_place: request.asked_before,
+            replicas: terms.replicas,
             interrupt: self.watch.map(Watch::interrupt),
         };
         let sent = core.clock.now();
         let end = self.deadline + core.command_timeout;
-        let answer = core.store.acquire(&ask, core.command_timeout.min(sent.until(end)));
+        let for_replicas = terms.replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
+        let timeout = core.command_timeout.min(sent.until(end)) + for_replicas;
+        let answer = core.store.acquire(&ask, timeout);
         let busy = matches!(answer, Ok(Acquired::Busy { .. }));
         self.registration.note_request(&request, busy);
         let step = self.consequence(&ask, sent, answer, request.heard);
+        if !core.store.abilities().tokens_last && !matches!(step, Ok(Step::Granted(_))) {
+            self.registration.draw_anew();
+        }
         if let Some(line) = &self.line
             && !matches!(step, Ok(Step::Granted(_)))
         {
@@ -264,8 +270,15 @@ impl<'a> Waiting<'a> {
                 };
                 return Ok(Step::Wait(self.registration.look_after(interval, ttl, now)));
             }
-            Err(failure) => {
+            Err(failure @ Failure::NotReplicated { .. }) => {
+                self.contact.heard();
                 self.registration.doubt_mut().add(sent, ask.lease, &failure);
+                return Err(failure.into());
+            }
+            Err(failure) => {
+                if core.store.abilities().tokens_last {
+                    self.registration.doubt_mut().add(sent, ask.lease, &failure);
+                }
                 if wait.is_cancelled() {
                     // That may be why it failed.
                     return Ok(Step::Repeat);

@@ -111,6 +111,15 @@ impl Registration {
         self.number.is_some()
     }
 
+    /// Goes on with a fresh token. What may be left of the former one is cleaned up in the background.
+    pub(super) fn draw_anew(&mut self) {
+        if !self.is_clean() {
+            self.knocks.clean_up(&self.hold, self.doubt, self.lease);
+        }
+        self.hold = Hold::new(self.hold.resource.clone());
+        self.doubt = Doubt::default();
+    }
+
     /// Puts what another waiter of the client had at the server in the place of this, which has asked for nothing yet.
     /// Knocks for that one ring for this one from now on.
     pub(super) fn take_over(&mut self, mut former: Self) {

@@ -70,6 +70,7 @@ pub fn trials() -> Vec<Trial> {
     }
     trials.push(trial("each_setting_is_acted_on", &NEEDS, || {
         let server = Server::start();
+        let _replica = server.start_replica();
         succeed(bounded(program("settings")).args([server.url(), server.pid().to_string()]));
     }));
     trials.push(trial("a_server_that_goes_away_raises_no_sigpipe", &NEEDS, || {

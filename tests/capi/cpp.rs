@@ -122,6 +122,7 @@ fn each_setting_is_acted_on() {
     let program = workshop("cpp-settings").join("settings");
     build("c++", &["-std=c++17"], &["settings"], &program);
     let server = support::Server::start();
+    let _replica = server.start_replica();
     let mut bounded = with_library("timeout");
     bounded.args(["--kill-after=5", "180"]).arg(program);
     succeed(bounded.args([server.url(), server.pid().to_string()]));

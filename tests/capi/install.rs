@@ -245,7 +245,7 @@ fn cargo_c_installs_the_same() {
     let mut cinstall = Command::new("cargo");
     cinstall
         .current_dir(repository())
-        .args(["cinstall", "--locked", "--libdir=lib", "--prefix"]);
+        .args(["cinstall", "--locked", "--features=tls", "--libdir=lib", "--prefix"]);
     succeed(cinstall.arg(&theirs));
 
     let ours = prefix();

@@ -16,6 +16,8 @@ mod readme;
 mod sanitized;
 #[path = "../support/mod.rs"]
 mod support;
+#[cfg(feature = "tls")]
+mod tls;
 mod toolchain;
 
 use std::process::ExitCode;
@@ -37,6 +39,8 @@ fn main() -> ExitCode {
         python::trials(),
         readme::trials(),
         sanitized::trials(),
+        #[cfg(feature = "tls")]
+        tls::trials(),
     ];
     libtest_mimic::run(&Arguments::from_args(), trials.into_iter().flatten().collect()).exit_code()
 }

@@ -36,7 +36,7 @@ pub fn trials() -> Vec<Trial> {
             suite("acquiring")
         }),
         trial("arguments_are_rounded_up_or_refused", || suite("arguments")),
-        trial("each_setting_is_acted_on", || suite("settings")),
+        trial("each_setting_is_acted_on", each_setting_is_acted_on),
         trial("losses_call_back_until_the_interpreter_ends", || suite("losses")),
         trial("semaphores_keep_their_limit", || suite("semaphores")),
         trial("several_locks_are_held_as_one", || suite("multi_locks")),
@@ -108,15 +108,28 @@ fn script(name: &str) -> PathBuf {
 
 /// Runs a file of Python's own tests, on a server of its own, since some of them hold that up.
 fn suite(name: &str) {
+    suite_on(&Server::start(), name);
+}
+
+fn each_setting_is_acted_on() {
     let server = Server::start();
+    let _replica = server.start_replica();
+    suite_on(&server, "settings");
+}
+
+fn suite_on(server: &Server, name: &str) {
+    succeed(suite_at(&server.url(), name).env("REDLATCH_TEST_SERVER_PID", server.pid().to_string()));
+}
+
+/// What runs such a file.
+pub fn suite_at(url: &str, name: &str) -> Command {
     let library = toolchain::prefix().join("lib").join(library_file());
-    succeed(
-        python()
-            .arg(script(&format!("{name}.py")))
-            .env("REDLATCH_TEST_URL", server.url())
-            .env("REDLATCH_TEST_SERVER_PID", server.pid().to_string())
-            .env("REDLATCH_TEST_LIBRARY", library),
-    );
+    let mut suite = python();
+    suite
+        .arg(script(&format!("{name}.py")))
+        .env("REDLATCH_TEST_URL", url)
+        .env("REDLATCH_TEST_LIBRARY", library);
+    suite
 }
 
 fn library_file() -> &'static str {

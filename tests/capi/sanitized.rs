@@ -107,7 +107,7 @@ fn build(host: &str) -> PathBuf {
             "rustc",
             "--lib",
             "--features",
-            "capi",
+            "capi,tls",
             "--crate-type",
             "staticlib",
             "--target",

@@ -16,13 +16,20 @@ pub enum Kind {
 pub struct Client {
     pub client: redlatch::Client,
     pub kind: Kind,
+    /// The longest lease that its store takes, if that is less than the default.
+    pub longest_lease: Option<Duration>,
 }
 
 impl Client {
+    /// A lock with the default lease, or the longest that its store takes.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        match self.kind {
+        let lock = match self.kind {
             Kind::Lock => Lock::Lock(self.client.lock(name)),
             Kind::Semaphore => Lock::Semaphore(self.client.semaphore(name, 1)),
+        };
+        match self.longest_lease {
+            Some(lease) => lock.lease(lease),
+            None => lock,
         }
     }
 

@@ -279,6 +279,15 @@ pub fn semaphores_and_locks_of_other_names_are_apart(store: &Store) {
     }
 }
 
+pub fn a_lock_is_nothing_to_a_semaphore_of_its_name(store: &Store) {
+    let client = store.client().client;
+    let _lock = client.lock("a").try_acquire().unwrap().expect("free");
+    let _permit = client.semaphore("a", 1).try_acquire().unwrap().expect("free");
+    let replaced = store.builder().lock_prefix("mutex/").build().unwrap();
+    let _another_lock = replaced.lock("a").try_acquire().unwrap().expect("another lock prefix");
+    assert!(replaced.semaphore("a", 1).try_acquire().unwrap().is_none());
+}
+
 pub fn what_is_a_lock_is_no_semaphore_and_the_other_way_round(store: &Store) {
     fn assert_conflict<T: std::fmt::Debug>(outcome: Result<T, Error>) {
         assert!(matches!(outcome, Err(Error::KeyConflict { .. })), "{outcome:?}");

@@ -13,7 +13,7 @@ use redlatch::{CancelToken, ClientBuilder, Error, Guard, Inspection, Semaphore, 
 
 use crate::{
     exclusive::{Client, Kind, Lock},
-    support::{self, SECOND, Server, wait_until},
+    support::{self, Cluster, Redlock, SECOND, Sentinels, Server, wait_until},
 };
 
 /// How often waiters look by themselves, and how long leases last, where a test is about being woken.
@@ -32,31 +32,79 @@ pub struct Store {
     pub prefix: String,
     /// What its locks are.
     kind: Kind,
-    server: Option<Arc<Server>>,
+    /// The longest lease that it takes, if that is less than the default.
+    pub longest_lease: Option<Duration>,
+    servers: Servers,
+}
+
+/// Where the keys of a store are.
+enum Servers {
+    None,
+    One(Arc<Server>),
+    Sentinels(&'static Sentinels),
+    Cluster(&'static Cluster),
+    Redlock(&'static Redlock),
+}
+
+impl Servers {
+    /// Deletes the keys that match a pattern, those of one name all at once, and returns how many there were.
+    fn delete(&self, pattern: &str) -> usize {
+        match self {
+            Self::None => panic!("it has no keys"),
+            Self::One(server) => server.delete(pattern),
+            Self::Sentinels(sentinels) => sentinels.master().delete(pattern),
+            Self::Cluster(cluster) => cluster.delete(pattern),
+            Self::Redlock(redlock) => redlock.delete(pattern),
+        }
+    }
 }
 
 impl Store {
-    fn new(url: String, kind: Kind, server: Option<Arc<Server>>) -> Self {
+    fn new(url: String, kind: Kind, servers: Servers) -> Self {
         static TESTS: AtomicU32 = AtomicU32::new(0);
         Self {
             url,
             prefix: format!("test-{}:", TESTS.fetch_add(1, Ordering::Relaxed)),
             kind,
-            server,
+            longest_lease: None,
+            servers,
         }
     }
 
     pub fn redis(kind: Kind) -> Self {
         let server = support::shared();
-        Self::new(server.url(), kind, Some(server))
+        Self::new(server.url(), kind, Servers::One(server))
     }
 
     pub fn memory(kind: Kind) -> Self {
-        Self::new("memory://conformance".into(), kind, None)
+        Self::new("memory://conformance".into(), kind, Servers::None)
+    }
+
+    pub fn sentinel(kind: Kind) -> Self {
+        let sentinels = Sentinels::shared();
+        Self::new(sentinels.url(), kind, Servers::Sentinels(sentinels))
+    }
+
+    pub fn cluster(kind: Kind) -> Self {
+        let cluster = Cluster::shared();
+        Self::new(cluster.url(), kind, Servers::Cluster(cluster))
+    }
+
+    pub fn redlock(kind: Kind) -> Self {
+        let redlock = Redlock::shared();
+        Self {
+            longest_lease: Some(Redlock::MAX_LEASE),
+            ..Self::new(redlock.url(), kind, Servers::Redlock(redlock))
+        }
     }
 
     pub fn builder(&self) -> ClientBuilder {
-        redlatch::Client::builder().url(&self.url).prefix(&self.prefix)
+        let builder = redlatch::Client::builder().url(&self.url).prefix(&self.prefix);
+        match self.longest_lease {
+            // A server that is merely slow, on a busy machine, is not to be left out.
+            Some(longest) => builder.max_lease(longest).node_timeout(SECOND),
+            None => builder,
+        }
     }
 
     /// A client as another process would have it.
@@ -68,6 +116,7 @@ impl Store {
         Client {
             client: settings(self.builder()).build().unwrap(),
             kind: self.kind,
+            longest_lease: self.longest_lease,
         }
     }
 
@@ -80,6 +129,11 @@ impl Store {
     /// The lock of a sleepy client of its own, with a lease that ends no sooner than that client looks.
     pub fn sleepy_lock(&self, fair: bool) -> Lock {
         sleepy(&self.sleepy_client(), fair)
+    }
+
+    /// How long the leases of its locks are unless a test says otherwise: the default, or the longest that it takes.
+    pub fn lease(&self) -> Duration {
+        self.longest_lease.unwrap_or(SECOND * 30)
     }
 
     /// The semaphore of a client of its own.
@@ -103,11 +157,7 @@ impl Store {
     }
 
     fn delete_keys(&self, pattern: &str) {
-        let server = self.server.as_ref().expect("a store that has keys");
-        let mut connection = server.connection();
-        let keys: Vec<Vec<u8>> = redis::cmd("KEYS").arg(pattern).query(&mut connection).unwrap();
-        assert!(!keys.is_empty(), "nothing stands at {pattern}");
-        redis::cmd("DEL").arg(keys).exec(&mut connection).unwrap();
+        assert!(self.servers.delete(pattern) > 0, "nothing stands at {pattern}");
     }
 
     /// Waits until so many wait for what is `wanted`, as its `inspect` counts them.
@@ -153,6 +203,18 @@ pub fn sleepy(client: &Client, fair: bool) -> Lock {
 /// The semaphore that tests about waiting need but one of, with a lease of a minute.
 pub fn sleepy_permits(client: &Client, limit: u32) -> Semaphore {
     client.semaphore("x", limit).lease(MINUTE)
+}
+
+/// Has all served who wait, and each release what it got, in whatever order the machine runs them.
+#[track_caller]
+pub fn serve_in_any_order(mut waiters: Vec<Waiter>) {
+    while !waiters.is_empty() {
+        wait_until("one more to be served", PROMPT, || {
+            waiters.iter().any(Waiter::has_ended)
+        });
+        let nth = waiters.iter().position(Waiter::has_ended).unwrap();
+        waiters.remove(nth).served().release().unwrap();
+    }
 }
 
 /// Shows that nothing is left of those who waited: so many are free, and nobody counts as waiting. Those whose wait has

@@ -44,7 +44,7 @@ impl Cluster {
     }
 
     /// Starts six empty nodes, and returns when they are a cluster, whose first three nodes are the masters. A node is
-    /// taken to be down after 2 s of silence.
+    /// taken to be down after 3 s of silence.
     pub fn start() -> Self {
         let nodes = thread::scope(|scope| {
             let nodes = [(); MASTERS * 2].map(|()| scope.spawn(Node::start));
@@ -101,6 +101,7 @@ impl Cluster {
         self.agreed_owners().is_some()
             && self.servers().all(knows_all)
             && self.masters().iter().all(|master| master.replicas_in_sync() == 1)
+            && self.servers().filter(|server| server.is_in_sync()).count() == MASTERS
     }
 
     /// `redis-cluster://` with the first three nodes, which were the masters when it was started.
@@ -149,6 +150,15 @@ impl Cluster {
         let own = self.master_of(key).port();
         let mut masters = self.masters().into_iter();
         masters.find(|master| master.port() != own).expect("another master")
+    }
+
+    /// The replica of a master.
+    #[track_caller]
+    pub fn replica_of(&self, master: &Server) -> &Server {
+        let id = id_of(master);
+        let mut members = self.members().into_iter();
+        let replica = members.find(|member| member.master.as_ref() == Some(&id));
+        self.server_at(replica.expect("a replica").port)
     }
 
     /// A connection to the master of a key's slot.
@@ -327,7 +337,7 @@ impl Node {
         let bus = ReservedPort::reserve().expect("a free TCP port");
         #[rustfmt::skip]
         let server = Server::start_with(&[
-            "--cluster-enabled", "yes", "--cluster-port", &bus.number().to_string(), "--cluster-node-timeout", "2000",
+            "--cluster-enabled", "yes", "--cluster-port", &bus.number().to_string(), "--cluster-node-timeout", "3000",
             // A replica takes over however long it has not heard of its master, and stays with it otherwise.
             "--cluster-replica-validity-factor", "0", "--cluster-allow-replica-migration", "no",
             "--repl-diskless-sync-delay", "0",

@@ -18,6 +18,8 @@ mod redlock;
 mod sentinel;
 mod server;
 mod time;
+#[cfg(feature = "tls")]
+pub mod tls;
 mod worker;
 
 pub use cluster::{Cluster, Migration};
@@ -25,8 +27,8 @@ pub use errors::{chain, everything_said, lost};
 pub use flag::SetOnDrop;
 pub use long::long_run;
 pub use proxy::{
-    Fault, FaultHandle, Proxy, Script, is_acquire, is_acquire_several, is_inspect, is_registration, is_release,
-    is_renew, is_set_limit, is_turn, is_withdraw, load_scripts, scripts,
+    Fault, FaultHandle, Proxy, Script, is_acquire, is_acquire_several, is_inspect, is_raise, is_registration,
+    is_release, is_renew, is_set_limit, is_turn, is_withdraw, load_scripts, scripts,
 };
 pub use redlock::Redlock;
 pub use sentinel::Sentinels;

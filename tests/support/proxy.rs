@@ -16,8 +16,8 @@ use resp::{Request, read_reply, read_request, write_request};
 use rule::{Matches, Rule};
 
 pub use rule::{
-    Fault, FaultHandle, RuleBuilder, Script, is_acquire, is_acquire_several, is_inspect, is_registration, is_release,
-    is_renew, is_set_limit, is_turn, is_withdraw, load_scripts, scripts,
+    Fault, FaultHandle, RuleBuilder, Script, is_acquire, is_acquire_several, is_inspect, is_raise, is_registration,
+    is_release, is_renew, is_set_limit, is_turn, is_withdraw, load_scripts, scripts,
 };
 
 /// How long the server may take to answer a request that had been held.

@@ -11,6 +11,10 @@ use super::time::{SECOND, wait_patiently_until};
 /// How long a topology may take to come up, or to fail over, on a busy machine.
 const PATIENCE: Duration = SECOND.saturating_mul(60);
 
+/// After how much silence a master is down. Sentinels ask every second, and begin anew when the master has changed:
+/// hardly more than a second, and they would now and then fail over once more for no reason.
+const SILENCE: Duration = SECOND.saturating_mul(3);
+
 /// What the Sentinels call the master.
 const MASTER: &str = "main";
 
@@ -34,9 +38,9 @@ impl Sentinels {
         &SHARED
     }
 
-    /// Starts all six, and returns when they know one another. A master is taken to be down after 1 s of silence.
+    /// Starts all six, and returns when they know one another. A master is taken to be down after 3 s of silence.
     pub fn start() -> Self {
-        Self::start_noticing_after(SECOND)
+        Self::start_noticing_after(SILENCE)
     }
 
     fn start_noticing_after(silence: Duration) -> Self {
@@ -201,9 +205,14 @@ fn knows_all(sentinel: &Server) -> RedisResult<bool> {
             && replica.get("master-link-status").is_some_and(|status| status == "ok")
             && replica.get("master-port") == master.get("port")
     };
+    // What else may stand there is what the other said of a former master.
+    let answers = |other: &BTreeMap<String, String>| {
+        let flags = other.get("flags").map_or("", String::as_str);
+        !flags.split(',').any(|flag| ["s_down", "disconnected"].contains(&flag))
+    };
     Ok(is(&master, "master")
         && others.len() == EACH - 1
-        && others.iter().all(|other| is(other, "sentinel"))
+        && others.iter().all(answers)
         && replicas.len() == EACH - 1
         && replicas.iter().all(follows))
 }

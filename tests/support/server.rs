@@ -16,6 +16,9 @@ use super::time::wait_until;
 /// How long a server may take to start, stop or answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long a replica may take until it follows its master.
+const REPLICATION_PATIENCE: Duration = Duration::from_secs(30);
+
 /// Runs the server ($2 and on) with its log in the directory $1, and tells its pid.
 ///
 /// The server is killed when a line comes in, and also when the input ends, since that is what a
@@ -77,16 +80,21 @@ impl Server {
     ///
     /// After `--requirepass` the password (letters and digits, please) is part of the URLs.
     pub fn start_with(extra: &[&str]) -> Self {
+        Self::try_start_with(extra).unwrap_or_else(|log| panic!("the server did not start: {log}"))
+    }
+
+    /// As `start_with`, or the log of a server that does not start.
+    pub fn try_start_with(extra: &[&str]) -> Result<Self, String> {
         Self::start_configured(None, extra)
     }
 
     /// As [`start_with`](Self::start_with), with a configuration file as well, which the server may rewrite: it comes
     /// back from a restart with what stands there by then, such as the master that a Sentinel gave it.
-    pub(super) fn start_with_config(config: &str, extra: &[&str]) -> Self {
-        Self::start_configured(Some(config), extra)
+    pub fn start_with_config(config: &str, extra: &[&str]) -> Self {
+        Self::start_configured(Some(config), extra).unwrap_or_else(|log| panic!("the server did not start: {log}"))
     }
 
-    fn start_configured(config: Option<&str>, extra: &[&str]) -> Self {
+    fn start_configured(config: Option<&str>, extra: &[&str]) -> Result<Self, String> {
         let password = extra
             .iter()
             .position(|arg| *arg == "--requirepass")
@@ -109,14 +117,28 @@ impl Server {
         // Another port helps only where a port cannot be reserved.
         for _ in 0..20 {
             match server.launch() {
-                Ok(()) => return server,
+                Ok(()) => return Ok(server),
                 Err(log) if log.contains("Address already in use") => {
                     server.port = ReservedPort::reserve().expect("a free TCP port");
                 }
-                Err(log) => panic!("the server did not start: {log}"),
+                Err(log) => return Err(log),
             }
         }
-        panic!("the server found no free TCP port in 20 attempts");
+        Err("no free TCP port was found in 20 attempts".to_owned())
+    }
+
+    /// Starts a replica of this server, and waits until it follows.
+    pub fn start_replica(&self) -> Self {
+        let port = self.port().to_string();
+        let replica = Self::start_with(&["--replicaof", "127.0.0.1", &port, "--repl-diskless-sync-delay", "0"]);
+        wait_until("the replica to follow", REPLICATION_PATIENCE, || {
+            let info: String = redis::cmd("INFO")
+                .arg("replication")
+                .query(&mut replica.connection())
+                .expect("what a replica tells of its master");
+            info.contains("master_link_status:up")
+        });
+        replica
     }
 
     /// `redis://127.0.0.1:<port>/`, with the password if there is one.

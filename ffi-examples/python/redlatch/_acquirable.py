@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Callable, List, Optional, Tuple, Type, TypeVar
 
 from . import _library, inspection
-from ._arguments import Seconds, count, milliseconds, wait
+from ._arguments import Seconds, count, milliseconds, pair, wait
 from ._errors import InvalidState, LockTimeout, Name, RedlatchError, check, failure
 from ._exit import close_at_exit
 from ._handle import Handle, OfThisProcess
@@ -51,7 +51,8 @@ class Acquirable(OfThisProcess):
 
         Raises LockTimeout; Cancelled; ConnectionFailed at once if the server cannot be reached (outages in the course
         of a wait are ridden out); Unconfirmed or ServerError if it cannot be told, or the server refuses for good;
-        KeyConflict, LimitMismatch, InvalidArgument, ThreadFailed, Forked.
+        NotReplicated at once if too few replicas confirm it; KeyConflict, LimitMismatch, InvalidArgument, ThreadFailed,
+        Forked.
         """
         wait_ms = wait(timeout)
         guard = Handle(native_guard.free)
@@ -165,7 +166,16 @@ class Named(Acquirable):
         check(self._native.force_release(self._handle, byref(held)))
         return held.value
 
-    def _set_order(self, *, fair: bool, handoffs: Optional[int]) -> None:
+    def _set_service(
+        self, *, fair: bool, handoffs: Optional[int], replicas: Optional[Tuple[int, Seconds]]
+    ) -> None:
         check(self._native.set_fair(self._handle, bool(fair)))
         if handoffs is not None:
             check(self._native.set_handoffs(self._handle, count(handoffs, "handoffs")))
+        if replicas is not None:
+            number, limit = pair(replicas, "replicas")
+            check(
+                self._native.set_replicas(
+                    self._handle, count(number, "replicas"), milliseconds(limit, "the time for replicas")
+                )
+            )

@@ -5,14 +5,21 @@ from __future__ import annotations
 import decimal
 import numbers
 import operator
+import os
 from datetime import timedelta
-from typing import Optional, Tuple, Union
+from typing import Optional, Tuple, TypeVar, Union
 
 from ._errors import InvalidArgument, Name
 from ._library import FOREVER
 
 #: A length of time: seconds, or a timedelta.
 Seconds = Union[int, float, timedelta]
+
+#: Where a file is.
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
+First = TypeVar("First")
+Second = TypeVar("Second")
 
 _LARGEST_U32 = 2**32 - 1
 # Floats have up to 17 digits; with more than that, the arithmetic below is exact.
@@ -68,7 +75,34 @@ def encoded(value: Name, what: str) -> Tuple[bytes, int]:
         try:
             value = value.encode()
         except UnicodeEncodeError as error:
-            raise InvalidArgument(f"{what} is no text that UTF-8 can express: {value!r}") from error
+            # Without the text, which may have a password in it.
+            raise InvalidArgument(f"{what} is no text that UTF-8 can express") from error
     elif not isinstance(value, bytes):
         raise TypeError(f"{what} is str or bytes, not {type(value).__name__}")
     return value, len(value)
+
+
+def text(value: Name, what: str) -> bytes:
+    """Text for C, in which a NUL ends it: what stands behind one must not be ignored."""
+    whole, _ = encoded(value, what)
+    if b"\0" in whole:
+        raise InvalidArgument(f"{what} has a NUL in it")
+    return whole
+
+
+def path(value: Path, what: str) -> bytes:
+    """The path of a file."""
+    try:
+        whole = os.fsencode(value)
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(f"{what} is no path that the system can express") from error
+    if b"\0" in whole:
+        raise InvalidArgument(f"{what} has a NUL in it")
+    return whole
+
+
+def pair(value: Tuple[First, Second], what: str) -> Tuple[First, Second]:
+    """Two values: not what else can be taken apart into two, such as text."""
+    if not isinstance(value, tuple) or len(value) != 2:
+        raise TypeError(f"{what} is a tuple of two values")
+    return value

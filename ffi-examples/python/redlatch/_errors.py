@@ -79,13 +79,13 @@ class Unconfirmed(RedlatchError):
 
 
 class NoQuorum(RedlatchError):
-    """Too few servers of a Redlock could be had. Not raised by this version."""
+    """Too few servers of a Redlock granted it, or could be asked. Nothing is held. Try later; a wait goes on trying."""
 
     code = -6
 
 
 class NotReplicated(RedlatchError):
-    """Too few replicas confirmed the grant. Not raised by this version."""
+    """Too few replicas confirmed the grant, which was given back, or the extension, in the time that was set."""
 
     code = -7
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Iterator, Optional
+from typing import Iterable, Iterator, Optional, Tuple
 
 from . import _library as native
 from . import audit
-from ._arguments import Seconds, count, encoded, milliseconds
-from ._errors import InvalidArgument, Name, check
+from ._arguments import Path, Seconds, count, encoded, milliseconds, pair, path, text
+from ._errors import Name, check
 from ._exit import close_at_exit
 from ._handle import Handle, OfThisProcess
 from ._losses import OnLost
@@ -23,8 +23,9 @@ class Client(OfThisProcess):
     Nothing is sent yet. It keeps a pool of connections, opened when needed, and up to three background threads, which
     end with the last of what was made from it. After os.fork() the child opens a new one.
 
-    `url`: redis://[user:password@]host[:port][/database], unix:///path/to/socket, or memory://[name] for locks that
-    live in this process, without a server.
+    `url`: redis://[user:password@]host[:port][/database], rediss:// for the same over TLS, unix:///path/to/socket,
+    redis-sentinel://host,host,…[/database]#master, redis-cluster://host,host,…, redlock://host,host,… for locks that a
+    majority of independent servers grants, or memory://[name] for locks that live in this process, without a server.
 
     - `prefix` stands before every key, so that programs can share a server. Defaults to nothing.
     - `lock_prefix` stands between the prefix and a lock's name. Defaults to "lock:".
@@ -33,9 +34,20 @@ class Client(OfThisProcess):
     - `command_timeout`: how long one request may take, at most, all included. Defaults to 2 s. It does not limit how
       long an acquire waits.
     - `poll_interval`: the longest pause between two looks of a waiter that nobody wakes. Defaults to 1 s.
+    - `sentinel_login`: user and password for the sentinels of a redis-sentinel:// URL, if they want that; the URL's own
+      are for the master. An empty user is the default one.
+    - `tls`: whether there is TLS although the URL does not say so, as rediss:// does. TLS 1.2 and 1.3 are spoken, and a
+      server has to prove that it is the host in the URL. Defaults to False.
+    - `tls_ca_file`: the PEM file of those who may have signed the server's certificate. Defaults to those whom the
+      system trusts.
+    - `tls_client_certificate_files`: two PEM files, of what a server is shown that wants a client certificate, and of
+      its private key, not encrypted.
+    - `max_lease`: the longest lease on a Redlock, the same for all its clients: so long a server has no vote after a
+      restart. Defaults to 60 s.
+    - `node_timeout`: how long the answer of one server of a Redlock may take. Defaults to 0.1 s.
 
-    Raises InvalidArgument for what cannot be used, Unsupported for a kind of server that this version does not speak
-    to.
+    Raises InvalidArgument for what cannot be used, such as a file that cannot be read, Unsupported for a kind of server
+    that this version does not speak to, or for TLS where the library was built without it.
     """
 
     def __init__(
@@ -48,13 +60,16 @@ class Client(OfThisProcess):
         connect_timeout: Optional[Seconds] = None,
         command_timeout: Optional[Seconds] = None,
         poll_interval: Optional[Seconds] = None,
+        sentinel_login: Optional[Tuple[str, str]] = None,
+        tls: bool = False,
+        tls_ca_file: Optional[Path] = None,
+        tls_client_certificate_files: Optional[Tuple[Path, Path]] = None,
+        max_lease: Optional[Seconds] = None,
+        node_timeout: Optional[Seconds] = None,
     ) -> None:
         options = Handle(native.options.free)
         check(native.options.new(options.out))
-        text, _ = encoded(url, "url")
-        if b"\0" in text:
-            raise InvalidArgument("url has a NUL in it")
-        check(native.options.set_url(options, text))
+        check(native.options.set_url(options, text(url, "url")))
         check(native.options.set_prefix(options, *encoded(prefix, "prefix")))
         if lock_prefix is not None:
             check(native.options.set_lock_prefix(options, *encoded(lock_prefix, "lock_prefix")))
@@ -64,9 +79,22 @@ class Client(OfThisProcess):
             ("connect_timeout", connect_timeout),
             ("command_timeout", command_timeout),
             ("poll_interval", poll_interval),
+            ("max_lease", max_lease),
+            ("node_timeout", node_timeout),
         ):
             if value is not None:
                 check(getattr(native.options, f"set_{what}_ms")(options, milliseconds(value, what)))
+        if sentinel_login is not None:
+            user, password = pair(sentinel_login, "sentinel_login")
+            check(native.options.set_sentinel_login(options, text(user, "user"), text(password, "password")))
+        if tls:
+            check(native.options.set_tls(options, True))
+        if tls_ca_file is not None:
+            check(native.options.set_tls_ca_file(options, path(tls_ca_file, "tls_ca_file")))
+        if tls_client_certificate_files is not None:
+            files = pair(tls_client_certificate_files, "tls_client_certificate_files")
+            certificate, key = (path(file, "tls_client_certificate_files") for file in files)
+            check(native.options.set_tls_client_certificate_files(options, certificate, key))
         self._handle = Handle(native.client.free)
         check(native.client.open_with(options, self._handle.out))
         close_at_exit(self)
@@ -79,6 +107,7 @@ class Client(OfThisProcess):
         fair: bool = False,
         max_hold: Optional[Seconds] = None,
         handoffs: Optional[int] = None,
+        replicas: Optional[Tuple[int, Seconds]] = None,
         on_lost: Optional[OnLost] = None,
     ) -> Lock:
         """Names a lock whose lease is renewed in the background until it is released. No I/O.
@@ -90,11 +119,15 @@ class Client(OfThisProcess):
         - `max_hold`: how long one grant may last in all: then it is lost. Defaults to no limit.
         - `handoffs`: how often in a row the lock may be handed on to another thread of this client without a round
           trip. 0 is never; defaults to 64.
+        - `replicas`: how many replicas of the server have to confirm each grant, renewal and extension, at least 1, and
+          for how long that is waited for, from 1 ms to 1 hour. A grant that too few confirm is given back, and the
+          acquire raises NotReplicated. It makes it unlikely that a failover loses the lock, and not impossible.
         - `on_lost(lost)` is called when a lease is lost, with the error that check() raises from then on, once for
           each. It is called on a thread of the client's own, and what it raises is printed (sys.unraisablehook). Work
           that must stop in time calls Guard.check() before each write.
 
-        Raises InvalidArgument for a name or setting that cannot be used, Forked.
+        Raises InvalidArgument for a name or setting that cannot be used, Unsupported for replicas where there can be
+        none (memory://), Forked.
         """
         return Lock(
             self._handle,
@@ -104,6 +137,7 @@ class Client(OfThisProcess):
             fair=fair,
             max_hold=max_hold,
             handoffs=handoffs,
+            replicas=replicas,
             on_lost=on_lost,
         )
 
@@ -114,6 +148,7 @@ class Client(OfThisProcess):
         *,
         fair: bool = False,
         max_hold: Optional[Seconds] = None,
+        replicas: Optional[Tuple[int, Seconds]] = None,
         on_lost: Optional[OnLost] = None,
     ) -> Lock:
         """Names a lock with a fixed lease, which is never renewed: extend it by Guard.extend(). No I/O.
@@ -129,6 +164,7 @@ class Client(OfThisProcess):
             fair=fair,
             max_hold=max_hold,
             handoffs=None,
+            replicas=replicas,
             on_lost=on_lost,
         )
 
@@ -161,6 +197,7 @@ class Client(OfThisProcess):
         fair: bool = False,
         max_hold: Optional[Seconds] = None,
         handoffs: Optional[int] = None,
+        replicas: Optional[Tuple[int, Seconds]] = None,
         on_lost: Optional[OnLost] = None,
     ) -> Semaphore:
         """Names a semaphore of `limit` permits. No I/O.
@@ -184,6 +221,7 @@ class Client(OfThisProcess):
             fair=fair,
             max_hold=max_hold,
             handoffs=handoffs,
+            replicas=replicas,
             on_lost=on_lost,
         )
 

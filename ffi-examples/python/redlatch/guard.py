@@ -102,8 +102,8 @@ class Guard(OfThisProcess):
         One round trip, at most one command timeout. What is renewed goes on being renewed.
 
         Raises Lost if it is no longer held; InvalidArgument outside 10 ms to 10 years, or beyond the longest hold;
-        Unconfirmed, ConnectionFailed or ServerError if the server did not confirm it: the lease holds as long as it did
-        before; InvalidState after release(), Forked.
+        Unconfirmed, ConnectionFailed or ServerError if the server did not confirm it, and NotReplicated if too few
+        replicas did: the lease holds as long as it did before; InvalidState after release(), Forked.
         """
         self._raise_from(native.guard.extend_ms(self._handle, milliseconds(lease, "lease")))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Optional, Tuple
 
 from . import _library as native
 from ._acquirable import Named
@@ -33,6 +33,7 @@ class Lock(Named):
         fair: bool,
         max_hold: Optional[Seconds],
         handoffs: Optional[int],
+        replicas: Optional[Tuple[int, Seconds]],
         on_lost: Optional[OnLost],
     ) -> None:
         handle = Handle(native.lock.free)
@@ -43,4 +44,4 @@ class Lock(Named):
             check(native.lock.new(client, *encoded(name, "name"), handle.out))
         super().__init__(native.lock, handle, name)
         self._set(lease=None if timed else lease, max_hold=max_hold, on_lost=on_lost)
-        self._set_order(fair=fair, handoffs=handoffs)
+        self._set_service(fair=fair, handoffs=handoffs, replicas=replicas)

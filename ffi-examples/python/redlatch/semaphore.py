@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ctypes import byref, c_size_t, c_uint32
-from typing import Optional
+from typing import Optional, Tuple
 
 from . import _library as native
 from ._acquirable import Named
@@ -34,6 +34,7 @@ class Semaphore(Named):
         fair: bool,
         max_hold: Optional[Seconds],
         handoffs: Optional[int],
+        replicas: Optional[Tuple[int, Seconds]],
         on_lost: Optional[OnLost],
     ) -> None:
         handle = Handle(native.semaphore.free)
@@ -45,7 +46,7 @@ class Semaphore(Named):
                 raise InvalidArgument("a lease is either renewed or timed: pass lease or timed, not both")
             check(native.semaphore.set_timed_ms(handle, milliseconds(timed, "timed")))
         self._set(lease=lease, max_hold=max_hold, on_lost=on_lost)
-        self._set_order(fair=fair, handoffs=handoffs)
+        self._set_service(fair=fair, handoffs=handoffs, replicas=replicas)
 
     def available(self) -> int:
         """How many permits are free: neither held nor left to a waiter that was woken. For monitoring. One round trip.

@@ -14,7 +14,7 @@ use crate::{
     clock::{Clock, Moment},
     lease::{
         Lease, Lost, OnLost,
-        schedule::{Id, Schedule},
+        schedule::{Id, ONLY_LANE, Schedule, Slot},
     },
     sync::{Condvar, Mutex},
 };
@@ -73,7 +73,7 @@ impl Reporter {
             .state
             .lock()
             .ends
-            .insert(lease.clone(), lease.valid_until(), Moment::NEVER);
+            .insert(lease.clone(), Slot::at(lease.valid_until()));
         self.shared.changed.notify_one();
         id
     }
@@ -120,7 +120,7 @@ impl Shared {
                 return Some(report);
             }
             let now = self.clock.now();
-            if let Some((id, lease)) = state.ends.take_due(now, 1).pop() {
+            if let Some((id, lease)) = state.ends.take_due(ONLY_LANE, now, 1).pop() {
                 if let Some(report) = lease.unreported_loss() {
                     state.ends.remove(id);
                     return Some(report);
@@ -128,14 +128,14 @@ impl Shared {
                 // Renewed or extended meanwhile, or about to be taken out.
                 let end = lease.valid_until();
                 if end > now {
-                    state.ends.put_back(id, lease, end, Moment::NEVER);
+                    state.ends.put_back(id, lease, Slot::at(end));
                 }
                 continue;
             }
             if state.closing {
                 return None;
             }
-            let next = state.ends.next_due().unwrap_or(Moment::NEVER);
+            let next = state.ends.next_due(ONLY_LANE).unwrap_or(Moment::NEVER);
             state = self.changed.wait_for(state, now.until(next));
         }
     }

@@ -47,14 +47,14 @@ impl Fixture {
     fn pass(&self, time: Duration) {
         let end = self.store.clock.now() + time;
         loop {
-            let due = self.keeper.shared.agenda.lock().schedule.next_due();
+            let due = self.keeper.shared.agenda.lock().schedule.next_due(FIRST_LANE);
             let next = due.unwrap_or(Moment::NEVER).min(end);
             let now = self.store.clock.now();
             self.store.clock.advance(now.until(next));
             if due.is_none_or(|due| due > end) {
                 return;
             }
-            self.keeper.shared.round(&mut *self.store.upkeep());
+            self.keeper.shared.round(FIRST_LANE, &mut *self.store.upkeep());
         }
     }
 
@@ -236,14 +236,21 @@ fn a_lease_too_short_for_the_way_to_the_server_does_not_starve_the_others() {
             },
         );
         fixture.take_up(&tiny);
-        let due = fixture.keeper.shared.agenda.lock().schedule.next_due().unwrap();
+        let due = fixture
+            .keeper
+            .shared
+            .agenda
+            .lock()
+            .schedule
+            .next_due(FIRST_LANE)
+            .unwrap();
         let now = fixture.store.clock.now();
         fixture.store.clock.advance(now.until(due));
-        let patience = fixture.keeper.shared.agenda.lock().patience.0;
+        let patience = fixture.keeper.shared.agenda.lock().lane(FIRST_LANE).patience.0;
         if patience < Duration::from_millis(200) {
             fixture.store.then([Fault::SwallowReply]);
         }
-        fixture.keeper.shared.round(&mut *fixture.store.upkeep());
+        fixture.keeper.shared.round(FIRST_LANE, &mut *fixture.store.upkeep());
         fixture.keeper.let_go(&tiny);
         assert!(long.check().is_ok());
     }
@@ -280,7 +287,7 @@ fn what_an_attempt_may_leave_behind_is_deleted_soon_even_when_it_runs_late() {
     assert_eq!(fixture.store.memory.evict(&hold, COMMAND).unwrap(), Found::Nothing);
 
     fixture.pass(2 * LENGTH);
-    assert_eq!(fixture.keeper.shared.agenda.lock().schedule.next_due(), None);
+    assert_eq!(fixture.keeper.shared.agenda.lock().schedule.next_due(FIRST_LANE), None);
 }
 
 #[test]
@@ -289,8 +296,11 @@ fn a_clean_up_is_tried_once_more_when_the_client_goes() {
     let hold = fixture.store.taken_by_another("x", LENGTH);
     fixture.store.then([Fault::Unreachable]);
     fixture.keeper.sweeper().clean_up(&hold, Doubt::default(), LENGTH);
-    fixture.keeper.shared.round(&mut *fixture.store.upkeep());
-    fixture.keeper.shared.last_round(&mut *fixture.store.upkeep());
+    fixture.keeper.shared.round(FIRST_LANE, &mut *fixture.store.upkeep());
+    fixture
+        .keeper
+        .shared
+        .last_round(FIRST_LANE, &mut *fixture.store.upkeep());
     assert_eq!(fixture.store.memory.evict(&hold, COMMAND).unwrap(), Found::Nothing);
 }
 

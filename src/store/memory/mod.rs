@@ -16,11 +16,11 @@ use std::{
 
 use self::{inbox::Inboxes, slot::Slot};
 use super::{
-    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel,
-    SeveralAcquired, Spent, Store, Turn, Upkeep,
+    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel,
+    SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes,
 };
 use crate::{
-    Expiry, Finding, Holder, Inspection,
+    Error, Expiry, Finding, Holder, Inspection,
     clock::{Clock, Moment},
     sync::Mutex,
 };
@@ -197,6 +197,15 @@ fn clock_micros() -> u64 {
 }
 
 impl Store for MemoryStore {
+    fn admit(&self, _: &Resource, wishes: &Wishes) -> Result<(), Error> {
+        if wishes.replicas {
+            return Err(Error::Unsupported(
+                "no replica can confirm what is kept in this process alone".to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     fn acquire(&self, ask: &Ask, _: Duration) -> Result<Acquired, Failure> {
         let mut state = self.state.lock();
         let now = self.clock.now();
@@ -240,7 +249,7 @@ impl Store for MemoryStore {
         Ok(SeveralAcquired { fencing_tokens, taken })
     }
 
-    fn renew(&self, hold: &Hold, lease: Duration, _: Duration) -> Result<Found, Failure> {
+    fn renew(&self, hold: &Hold, lease: Duration, _: Option<Replicas>, _: Duration) -> Result<Found, Failure> {
         let mut state = self.state.lock();
         let now = self.clock.now();
         let found = state.find(hold, now);
@@ -337,7 +346,7 @@ impl Auditor for NothingToFind {
 impl Upkeep for MemoryStore {
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
         let perform = |chore: &Chore| match chore {
-            Chore::Renew(hold, lease) => self.renew(hold, *lease, timeout),
+            Chore::Renew(hold, lease, replicas) => self.renew(hold, *lease, *replicas, timeout),
             Chore::Evict(hold) => self.evict(hold, timeout),
             Chore::Withdraw(hold) => {
                 self.state.lock().withdraw(hold, self.clock.now());

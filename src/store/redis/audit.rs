@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Cmd, Value};
 
-use super::{connection::Connection, reply};
+use super::{connection::Connection, process, reply};
 use crate::{
     DataType, Finding,
     store::{Auditor, Failure, because},
@@ -14,10 +14,10 @@ use crate::{
 const KEYS_A_PAGE: u32 = 1000;
 
 /// How often an audit begins anew before it gives up.
-const MOST_RESTARTS: u32 = 10;
+pub(super) const MOST_RESTARTS: u32 = 10;
 
 /// An audit on a connection of its own.
-pub(super) struct RedisAuditor {
+pub(in crate::store) struct RedisAuditor {
     connection: Connection,
     pattern: Vec<u8>,
     /// The cursor of the next page; 0 is the beginning.
@@ -29,7 +29,7 @@ pub(super) struct RedisAuditor {
 }
 
 impl RedisAuditor {
-    pub(super) fn new(connection: Connection, pattern: &[u8]) -> Self {
+    pub(in crate::store) fn new(connection: Connection, pattern: &[u8]) -> Self {
         Self {
             connection,
             pattern: pattern.to_vec(),
@@ -47,7 +47,9 @@ impl RedisAuditor {
         }
         // A cursor means something only to the server process that gave it, and another one may answer at the address
         // now, such as the same one restarted.
-        let server = self.who_answers(deadline)?;
+        let server = process::ask(&mut self.connection, deadline)?
+            .ok()
+            .map(|process| process.run_id);
         if self.cursor != 0 && (server.is_none() || server != self.server) {
             self.restarts += 1;
             self.cursor = 0;
@@ -59,16 +61,6 @@ impl RedisAuditor {
             )));
         }
         Ok(())
-    }
-
-    /// The identity of the server process, unless the user has no permission to ask for it.
-    fn who_answers(&mut self, deadline: Instant) -> Result<Option<String>, Failure> {
-        let mut info = redis::cmd("INFO");
-        info.arg("server");
-        let answer = self.connection.exchange([&info], deadline)?.remove(0);
-        let text = reply::parsed::<String>(answer).unwrap_or_default();
-        let run_id = text.lines().find_map(|line| line.strip_prefix("run_id:"));
-        Ok(run_id.map(str::to_owned))
     }
 
     /// Asks `command` about each of the keys, all at once.

@@ -15,23 +15,37 @@ use redis::{
 };
 
 use super::{
+    Settings,
+    process::Sighting,
     reply,
+    sentinel::Sentinels,
     socket::{Aside, HangUp, Socket},
+    stream::Stream,
+    tls::Tls,
 };
 use crate::store::{Failure, because};
 
 /// Shorter passwords are likely to occur in any text.
 const SHORTEST_SECRET: usize = 6;
 
-/// Opens connections to one server.
-pub(super) struct Opener {
-    address: ConnectionAddr,
+/// Opens connections to one server, or to whichever is the master now.
+pub(in crate::store) struct Opener {
+    address: Address,
     login: RedisConnectionInfo,
     connect_timeout: Duration,
+    tls: Option<Tls>,
     aside: Aside,
-    /// Raised when the server closes a connection: those opened before are likely dead as well (it was
-    /// restarted, or an operator or a middlebox cut them off), so the next request on each opens anew.
+    /// Raised when the server closes a connection, or says that it is not the one to ask: those opened before are likely of
+    /// no use any more either (it was restarted or demoted, or an operator or a middlebox cut them off), so the next request
+    /// on each opens anew.
     generation: AtomicU64,
+}
+
+/// Where the server is.
+pub(super) enum Address {
+    Fixed(ConnectionAddr),
+    /// Where these say that the master is.
+    Master(Sentinels),
 }
 
 /// Why no connection could be opened.
@@ -44,11 +58,17 @@ struct NotConnected {
 }
 
 impl Opener {
-    pub(super) fn new(info: &ConnectionInfo, connect_timeout: Duration) -> Self {
+    pub(in crate::store) fn new(info: &ConnectionInfo, settings: &Settings) -> Self {
+        let address = Address::Fixed(info.addr().clone());
+        Self::at(address, info.redis_settings().clone(), settings)
+    }
+
+    pub(super) fn at(address: Address, login: RedisConnectionInfo, settings: &Settings) -> Self {
         Self {
-            address: info.addr().clone(),
-            login: info.redis_settings().clone(),
-            connect_timeout,
+            address,
+            login,
+            connect_timeout: settings.connect_timeout,
+            tls: settings.tls.clone(),
             aside: Aside::default(),
             generation: AtomicU64::new(0),
         }
@@ -56,19 +76,58 @@ impl Opener {
 
     pub(super) fn open(&self, deadline: Instant) -> Result<Wire, Failure> {
         let deadline = deadline.min(Instant::now() + self.connect_timeout);
+        match &self.address {
+            Address::Fixed(address) => self.open_at(address, deadline),
+            Address::Master(sentinels) => sentinels.open_master(self, deadline),
+        }
+    }
+
+    /// Opens a connection to the server at `address`, whichever that is.
+    pub(super) fn open_at(&self, address: &ConnectionAddr, deadline: Instant) -> Result<Wire, Failure> {
         let generation = self.generation.load(Ordering::SeqCst);
-        let socket = Socket::connect(&self.address, deadline, &self.aside).map_err(|source| {
-            let address = self.address.clone();
-            Failure::Unreachable(Arc::new(NotConnected { address, source }))
-        })?;
+        let not_connected = |source| {
+            let address = address.clone();
+            Arc::new(NotConnected { address, source })
+        };
+        let socket = Socket::connect(address, deadline, &self.aside)
+            .map_err(|source| Failure::Unreachable(not_connected(source)))?;
+        let stream = match &self.tls {
+            None => Stream::plain(socket),
+            Some(tls) => {
+                let secured = tls.secure(socket, address);
+                Stream::Secure(Box::new(
+                    secured.map_err(|source| Failure::Unreachable(not_connected(source)))?,
+                ))
+            }
+        };
         let mut wire = Wire {
-            socket,
+            stream,
             parser: Parser::new(),
             generation,
             proven: false,
+            process: None,
         };
         self.log_in(&mut wire, deadline)?;
         Ok(wire)
+    }
+
+    /// Whether the server may be another one the next time.
+    fn may_move(&self) -> bool {
+        matches!(self.address, Address::Master(_))
+    }
+
+    /// Whether nothing has been heard since `wire` was opened by which it should be of no use any more.
+    pub(super) fn is_current(&self, wire: &Wire) -> bool {
+        wire.generation == self.generation.load(Ordering::SeqCst)
+    }
+
+    /// Notes that connections as old as `wire` are of no use any more. Only the first of a generation raises it, whoever
+    /// else finds out.
+    fn supersede(&self, wire: &Wire) {
+        let (old, new) = (wire.generation, wire.generation + 1);
+        let _ = self
+            .generation
+            .compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst);
     }
 
     /// Says who we are and which database we mean, in one round trip, if there is anything to say.
@@ -85,15 +144,12 @@ impl Opener {
             commands.push(select);
         }
         if commands.is_empty() {
-            return Ok(());
+            return match &self.tls {
+                None => Ok(()),
+                Some(_) => self.await_consent(wire, deadline),
+            };
         }
-        let replies = wire
-            .exchange(&commands, deadline)
-            .map_err(|error| match unanswered(error) {
-                Failure::Cut(source) => Failure::Unreachable(source),
-                Failure::Silent(source) => Failure::NotSent(source),
-                other => other,
-            })?;
+        let replies = before_any_request(wire.exchange(&commands, deadline))?;
         for (nth, reply) in replies.into_iter().enumerate() {
             let failure = match reply {
                 Value::Okay => continue,
@@ -113,6 +169,17 @@ impl Opener {
         Ok(())
     }
 
+    /// Hears what the server makes of our certificate, or that we have none: in TLS 1.3 it says so only after the
+    /// handshake. A request that it refuses in that way would look like one that was cut off and may have run.
+    fn await_consent(&self, wire: &mut Wire, deadline: Instant) -> Result<(), Failure> {
+        let replies = before_any_request(wire.exchange([&redis::cmd("PING")], deadline))?;
+        // Whatever else it has to say, it says to the request too.
+        match replies.iter().find_map(reply::turned_away) {
+            Some(refusal) => Err(Failure::Unreachable(reply::in_its_words(&refusal))),
+            None => Ok(()),
+        }
+    }
+
     /// Whether an error repeats the password, as it may if the answers are not to the requests that they seem to be.
     pub(super) fn gives_away(&self, error: &ServerError) -> bool {
         let secret = self
@@ -124,7 +191,7 @@ impl Opener {
 }
 
 /// A place for a connection: open, or to be opened by the next request.
-pub(super) struct Connection {
+pub(in crate::store) struct Connection {
     opener: Arc<Opener>,
     wire: Option<Wire>,
 }
@@ -139,13 +206,30 @@ impl Connection {
     }
 
     /// Opens it by `deadline`, unless it is open and fit for use. Tells whether it had to.
-    pub(super) fn open(&mut self, deadline: Instant) -> Result<bool, Failure> {
-        self.wire = self.fit_wire();
-        let opens = self.wire.is_none();
+    pub(in crate::store) fn open(&mut self, deadline: Instant) -> Result<bool, Failure> {
+        let opens = !self.is_fit();
         if opens {
             self.wire = Some(self.opener.open(deadline)?);
         }
         Ok(opens)
+    }
+
+    /// Tells whether it is open and fit for use; one that is not is closed.
+    pub(in crate::store) fn is_fit(&mut self) -> bool {
+        self.wire = self.fit_wire();
+        self.is_open()
+    }
+
+    /// Who answers on it, if it is open and that was [noted](Self::note_process) since it was opened.
+    pub(in crate::store) fn process(&self) -> Option<&Arc<Sighting>> {
+        self.wire.as_ref()?.process.as_ref()
+    }
+
+    /// Notes who answers on it: as long as the connection stands, nobody else does.
+    pub(in crate::store) fn note_process(&mut self, process: Arc<Sighting>) {
+        if let Some(wire) = &mut self.wire {
+            wire.process = Some(process);
+        }
     }
 
     /// What hangs it up, if it is open.
@@ -156,10 +240,8 @@ impl Connection {
     /// Takes the wire out, if it is fit for use. One that is dead already must not be sent anything: whether that ran
     /// could not be known, while a request that was never sent has certainly not run.
     fn fit_wire(&mut self) -> Option<Wire> {
-        let current = self.opener.generation.load(Ordering::SeqCst);
-        self.wire
-            .take()
-            .filter(|wire| wire.generation == current && wire.socket.is_quiet())
+        let mut wire = self.wire.take()?;
+        (self.opener.is_current(&wire) && wire.stream.is_quiet()).then_some(wire)
     }
 
     /// Sends `commands` at once and returns their replies, server errors among them, by `deadline`. It has to be open.
@@ -171,10 +253,24 @@ impl Connection {
         commands: impl IntoIterator<Item = &'a Cmd>,
         deadline: Instant,
     ) -> Result<Vec<Value>, Failure> {
+        let sent = self.send(commands, deadline)?;
+        self.receive(sent, deadline)
+    }
+
+    /// Sends `commands`, the first half of an [`exchange`](Self::exchange): until the other half the connection is closed.
+    fn send<'a>(&mut self, commands: impl IntoIterator<Item = &'a Cmd>, deadline: Instant) -> Result<Sent, Failure> {
         let Some(mut wire) = self.wire.take() else {
             return Err(Failure::Cut(because("the connection broke")));
         };
-        match wire.exchange(commands, deadline) {
+        match wire.send(commands, deadline) {
+            Ok(awaited) => Ok(Sent { wire, awaited }),
+            Err(error) => Err(self.broken(&wire, error)),
+        }
+    }
+
+    /// Reads the replies to what was sent, the second half of an [`exchange`](Self::exchange).
+    fn receive(&mut self, Sent { mut wire, awaited }: Sent, deadline: Instant) -> Result<Vec<Value>, Failure> {
+        match wire.receive_all(awaited, deadline) {
             Ok(replies) => {
                 let gives_away =
                     |reply: &Value| matches!(reply, Value::ServerError(error) if self.opener.gives_away(error));
@@ -186,36 +282,74 @@ impl Connection {
                 if let Some(refusal) = replies.iter().find_map(reply::turned_away) {
                     return Err(Failure::Unreachable(reply::in_its_words(&refusal)));
                 }
-                if !replies.iter().any(reply::sends_away) {
+                if replies.iter().any(reply::sends_away) {
+                    self.opener.supersede(&wire);
+                } else {
                     wire.proven = true;
                     self.wire = Some(wire);
                 }
                 Ok(replies)
             }
-            Err(error) => {
-                if wire.proven && error.is_connection_dropped() {
-                    // Only the first of a generation raises it, whoever else finds its connection dead.
-                    let _ = self.opener.generation.compare_exchange(
-                        wire.generation,
-                        wire.generation + 1,
-                        Ordering::SeqCst,
-                        Ordering::SeqCst,
-                    );
-                }
-                Err(unanswered(error))
-            }
+            Err(error) => Err(self.broken(&wire, error)),
         }
     }
+
+    /// What it means that `wire` failed.
+    fn broken(&self, wire: &Wire, error: RedisError) -> Failure {
+        // A master that is silent may have been replaced.
+        let moved = error.is_timeout() && self.opener.may_move();
+        if moved || wire.proven && error.is_connection_dropped() {
+            self.opener.supersede(wire);
+        }
+        if wire.stream.wants_tls() {
+            return Failure::Unreachable(Arc::new(Flat(error)));
+        }
+        unanswered(error)
+    }
+}
+
+/// A request that was sent, and whose replies are still to come.
+struct Sent {
+    wire: Wire,
+    awaited: usize,
+}
+
+/// How long the replies that have come by the deadline may take to be read.
+const GRACE: Duration = Duration::from_millis(5);
+
+/// Makes an exchange on each of several connections, all at once: sends to all, then collects. What has come by the
+/// deadline is read, however late this thread gets to it.
+pub(super) fn exchange_all<'a, C: IntoIterator<Item = &'a Cmd>>(
+    requests: impl Iterator<Item = (&'a mut Connection, C)>,
+    deadline: Instant,
+) -> Vec<Result<Vec<Value>, Failure>> {
+    let send = |(connection, commands): (&'a mut Connection, C)| {
+        let sent = connection.send(commands, deadline);
+        (connection, sent)
+    };
+    let sent: Vec<_> = requests.map(send).collect();
+    let receive = |(connection, sent): (&mut Connection, Result<Sent, Failure>)| {
+        let mut sent = sent?;
+        let now = Instant::now();
+        let has_come = now >= deadline && !sent.wire.stream.is_quiet();
+        connection.receive(sent, if has_come { now + GRACE } else { deadline })
+    };
+    // The last that was asked is likely the last to answer: so this thread sleeps once, and not once for each.
+    let mut answers: Vec<_> = sent.into_iter().rev().map(receive).collect();
+    answers.reverse();
+    answers
 }
 
 /// An open connection.
 pub(super) struct Wire {
-    socket: Socket,
+    stream: Stream,
     /// Keeps what was read of the next reply.
     parser: Parser,
     generation: u64,
     /// Whether a request was answered on it.
     proven: bool,
+    /// Who answers on it, once somebody has asked.
+    process: Option<Arc<Sighting>>,
 }
 
 impl Wire {
@@ -225,7 +359,11 @@ impl Wire {
         deadline: Instant,
     ) -> RedisResult<Vec<Value>> {
         let sent = self.send(commands, deadline)?;
-        (0..sent).map(|_| self.receive(deadline)).collect()
+        self.receive_all(sent, deadline)
+    }
+
+    fn receive_all(&mut self, awaited: usize, deadline: Instant) -> RedisResult<Vec<Value>> {
+        (0..awaited).map(|_| self.receive(deadline)).collect()
     }
 
     /// Sends `commands` by `deadline`; returns how many they were.
@@ -239,19 +377,19 @@ impl Wire {
             command.write_packed_command(&mut bytes);
             sent += 1;
         }
-        self.socket.set_deadline(deadline);
-        self.socket.write_all(&bytes)?;
+        self.stream.set_deadline(deadline);
+        self.stream.write_all(&bytes)?;
         Ok(sent)
     }
 
     /// Reads one reply, or message, by `deadline`. After a timeout it may be called again: what had come of it is kept.
     pub(super) fn receive(&mut self, deadline: Instant) -> RedisResult<Value> {
-        self.socket.set_deadline(deadline);
-        self.parser.parse_value(&mut self.socket)
+        self.stream.set_deadline(deadline);
+        self.parser.parse_value(&mut self.stream)
     }
 
     pub(super) fn hanger_up(&self) -> HangUp {
-        self.socket.hanger_up()
+        self.stream.hanger_up()
     }
 }
 
@@ -275,6 +413,15 @@ impl fmt::Display for Flat {
 }
 
 impl error::Error for Flat {}
+
+/// The answers to what is sent on a new connection before any request: whatever became of it, no request has run.
+fn before_any_request(answers: RedisResult<Vec<Value>>) -> Result<Vec<Value>, Failure> {
+    answers.map_err(|error| match unanswered(error) {
+        Failure::Cut(source) => Failure::Unreachable(source),
+        Failure::Silent(source) => Failure::NotSent(source),
+        other => other,
+    })
+}
 
 /// What it means that a request's answer could not be read.
 pub(super) fn unanswered(error: RedisError) -> Failure {

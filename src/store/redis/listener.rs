@@ -11,6 +11,7 @@ use std::{
 use redis::Value;
 
 use super::{
+    cluster::{Cluster, Endpoint},
     connection::{Opener, Wire, unanswered},
     reply,
     socket::HangUp,
@@ -21,12 +22,75 @@ use crate::{
 };
 
 pub(super) struct RedisListener {
-    opener: Arc<Opener>,
+    post: Post,
     channel: Channel,
     wire: Option<Wire>,
     /// Whether nothing was heard since the server was asked whether it is still there.
     doubtful: bool,
     stop: Arc<Stop>,
+}
+
+/// Where knocks are heard.
+pub(super) enum Post {
+    /// At the one server.
+    Server(Arc<Opener>),
+    /// At any node: a cluster tells all of them.
+    Cluster {
+        cluster: Arc<Cluster>,
+        at: Option<Endpoint>,
+        /// Where it was tried in vain since knocks were heard last.
+        tried: Vec<Endpoint>,
+    },
+}
+
+impl Post {
+    pub(super) fn in_cluster(cluster: &Arc<Cluster>) -> Self {
+        Self::Cluster {
+            cluster: cluster.clone(),
+            at: None,
+            tried: Vec::new(),
+        }
+    }
+
+    /// Where to listen next.
+    fn choose(&mut self) -> Arc<Opener> {
+        match self {
+            Self::Server(opener) => opener.clone(),
+            Self::Cluster { cluster, at, tried } => {
+                let (address, node) = cluster.listening_post(tried);
+                if tried.contains(&address) {
+                    tried.clear();
+                }
+                *at = Some(address);
+                node.opener().clone()
+            }
+        }
+    }
+
+    /// Takes in whether knocks are heard there.
+    fn note(&mut self, failure: Option<&Failure>) {
+        let Self::Cluster {
+            cluster,
+            at: Some(at),
+            tried,
+        } = self
+        else {
+            return;
+        };
+        cluster.note(at, failure);
+        match failure {
+            Some(_) => tried.push(at.clone()),
+            None => tried.clear(),
+        }
+    }
+
+    /// Whether there is nothing to say that `wire` is of no use any more.
+    fn is_fit(&self, wire: &Wire) -> bool {
+        match self {
+            Self::Server(opener) => opener.is_current(wire),
+            Self::Cluster { cluster, at, .. } => at.as_ref().is_none_or(|at| cluster.has(at)),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -44,9 +108,9 @@ impl Stop {
 }
 
 impl RedisListener {
-    pub(super) fn new(opener: Arc<Opener>, channel: &Channel) -> Self {
+    pub(super) fn new(post: Post, channel: &Channel) -> Self {
         Self {
-            opener,
+            post,
             channel: channel.clone(),
             wire: None,
             doubtful: false,
@@ -54,8 +118,8 @@ impl RedisListener {
         }
     }
 
-    fn subscribe(&self, deadline: Instant) -> Result<Wire, Failure> {
-        let mut wire = self.opener.open(deadline)?;
+    fn subscribe(&self, opener: &Opener, deadline: Instant) -> Result<Wire, Failure> {
+        let mut wire = opener.open(deadline)?;
         *self.stop.hang_up.lock() = Some(wire.hanger_up());
         // Looked at after the line was left for the stopper: whichever comes last sees the other.
         if self.stop.stopped.load(Ordering::SeqCst) {
@@ -65,7 +129,7 @@ impl RedisListener {
         subscribe.arg(&*self.channel.0);
         wire.send([&subscribe], deadline).map_err(unanswered)?;
         match wire.receive(deadline).map_err(unanswered)? {
-            Value::ServerError(error) if self.opener.gives_away(&error) => Err(reply::auth_failure(&error)),
+            Value::ServerError(error) if opener.gives_away(&error) => Err(reply::auth_failure(&error)),
             Value::ServerError(error) => Err(reply::failure(error)),
             _ => Ok(wire),
         }
@@ -80,6 +144,10 @@ impl RedisListener {
                 self.doubtful = false;
                 Ok(knock(&message))
             }
+            // The server may be well, and no longer the one that knocks.
+            Err(error) if error.is_timeout() && !self.post.is_fit(wire) => {
+                Err(Failure::Cut(because("the connection is of no use any more")))
+            }
             Err(error) if error.is_timeout() && !self.doubtful => {
                 self.doubtful = true;
                 let ping = redis::cmd("PING");
@@ -93,6 +161,7 @@ impl RedisListener {
     /// After a failure the line is closed for good: a server that believes it to stand would leave keys to those who do
     /// not hear of it.
     fn or_hang_up<T>(&mut self, outcome: Result<T, Failure>) -> Result<T, Failure> {
+        self.post.note(outcome.as_ref().err());
         if outcome.is_err() {
             self.wire = None;
             self.stop.hang_up();
@@ -103,7 +172,8 @@ impl RedisListener {
 
 impl Listener for RedisListener {
     fn open(&mut self, timeout: Duration) -> Result<(), Failure> {
-        let subscribed = self.subscribe(Instant::now() + timeout);
+        let opener = self.post.choose();
+        let subscribed = self.subscribe(&opener, Instant::now() + timeout);
         self.wire = Some(self.or_hang_up(subscribed)?);
         self.doubtful = false;
         Ok(())

@@ -1,37 +1,63 @@
-//! One Redis or Valkey server: pooled connections, Lua scripts.
+//! Redis or Valkey, one server or a cluster: pooled connections, Lua scripts.
 
 mod audit;
+mod cluster;
 mod connection;
 mod listener;
 mod node;
 mod permission;
 mod pool;
-mod reply;
+pub(in crate::store) mod process;
+mod replicas;
+pub(in crate::store) mod reply;
+mod route;
 mod script;
+mod sentinel;
 mod socket;
-mod url;
+mod stream;
+mod tls;
+pub(in crate::store) mod url;
 
 use std::{
-    slice,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use redis::Value;
+use redis::{RedisConnectionInfo, Value};
 
+pub(crate) use self::tls::{Tls, TlsSettings};
 use self::{
     audit::RedisAuditor,
-    connection::Connection,
-    listener::RedisListener,
+    cluster::{Cluster, ClusterAuditor, ClusterLine},
+    connection::{Address, Connection, Opener},
+    listener::{Post, RedisListener},
     node::Node,
     pool::Urgency,
+    route::Route,
     script::{Call, Scripts},
+    sentinel::Sentinels,
 };
 use super::{
-    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Resource, Sequel,
-    SeveralAcquired, Spent, Store, Turn, Upkeep, because,
+    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel,
+    SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes, because, one_after_the_other,
 };
-use crate::{Error, Inspection, interrupt::Interrupt};
+use crate::{
+    Error, Inspection,
+    interrupt::{Armed, Interrupt},
+    keys,
+};
+
+/// What a store on several servers is made of.
+pub(in crate::store) mod parts {
+    pub(in crate::store) use super::{
+        audit::RedisAuditor,
+        connection::{Connection, Opener},
+        node::Node,
+        pool::{Lent, Urgency},
+        process::Sighting,
+        script::{Call, Scripts, run_on_all},
+    };
+}
 
 /// How servers are spoken to.
 #[derive(Clone)]
@@ -40,82 +66,201 @@ pub(crate) struct Settings {
     pub(crate) pool_size: u32,
     pub(crate) connect_timeout: Duration,
     pub(crate) command_timeout: Duration,
+    /// What the sentinels are told, where there are any: user name, or nothing, and password.
+    pub(crate) sentinel_login: Option<(String, String)>,
+    /// What is put on TCP connections, the sentinels' too, if they are not to be in the clear.
+    pub(crate) tls: Option<Tls>,
 }
 
 pub(crate) struct RedisStore {
-    node: Node,
+    route: Route,
     scripts: Arc<Scripts>,
 }
 
 impl RedisStore {
     pub(crate) fn new(url: &str, settings: &Settings) -> Result<Self, Error> {
+        let info = url::parse(url)?;
+        Ok(Self::on(Opener::new(&info, settings), settings))
+    }
+
+    /// On whichever server is the master now, by those whom a `redis-sentinel://` URL names.
+    pub(crate) fn by_sentinels(url: &str, settings: &Settings) -> Result<Self, Error> {
+        let url::Watched {
+            master,
+            sentinels,
+            login,
+        } = url::parse_sentinels(url)?;
+        let sentinel_login = match &settings.sentinel_login {
+            None => RedisConnectionInfo::default(),
+            Some((user, password)) if user.is_empty() => RedisConnectionInfo::default().set_password(password),
+            Some((user, password)) => RedisConnectionInfo::default().set_username(user).set_password(password),
+        };
+        let sentinels = Sentinels::new(&master, &sentinels, &sentinel_login, settings);
+        let opener = Opener::at(Address::Master(sentinels), login, settings);
+        Ok(Self::on(opener, settings))
+    }
+
+    /// On a cluster, by the nodes that a `redis-cluster://` URL names.
+    pub(crate) fn in_cluster(url: &str, settings: &Settings) -> Result<Self, Error> {
+        let cluster = Cluster::new(&url::parse_cluster(url)?, settings)?;
         Ok(Self {
-            node: Node::new(&url::parse(url)?, settings),
-            scripts: Arc::new(Scripts::new(settings.command_timeout)),
+            route: Route::Cluster(Arc::new(cluster)),
+            scripts: Arc::new(Scripts::new(settings.command_timeout, true)),
         })
     }
 
+    fn on(opener: Opener, settings: &Settings) -> Self {
+        Self {
+            route: Route::One(Node::new(opener, settings.pool_size)),
+            scripts: Arc::new(Scripts::new(settings.command_timeout, false)),
+        }
+    }
+
     fn call(&self, call: Call, urgency: Urgency, timeout: Duration) -> Result<Value, Failure> {
-        self.node.call(call, urgency, timeout)
+        self.route.call(call, urgency, timeout)
     }
 
-    /// Runs one script for somebody who waits, and may have it broken off.
-    fn call_unless_interrupted(
-        &self,
-        call: &Call,
-        interrupt: Option<&Interrupt>,
-        timeout: Duration,
-    ) -> Result<Value, Failure> {
-        let (mut connection, deadline) = self.node.connection(Urgency::CanWait, timeout)?;
+    /// Opens the connection and has `interrupt` hang it up from here on, until what this returns is dropped.
+    fn open_until<'a>(
+        connection: &mut Connection,
+        interrupt: Option<&'a Interrupt>,
+        deadline: Instant,
+    ) -> Result<Option<Armed<'a>>, Failure> {
         connection.open(deadline)?;
-        let _armed = match (interrupt, connection.hanger_up()) {
-            (Some(interrupt), Some(hang_up)) => {
-                let armed = interrupt.arm(move || hang_up.hang_up());
-                Some(armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?)
-            }
-            _ => None,
+        let (Some(interrupt), Some(hang_up)) = (interrupt, connection.hanger_up()) else {
+            return Ok(None);
         };
-        script::run_if_open(&mut connection, slice::from_ref(call), deadline)?.remove(0)
+        let armed = interrupt.arm(move || hang_up.hang_up());
+        let armed = armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?;
+        Ok(Some(armed))
     }
 
-    /// Runs the scripts of a holder in one round trip.
-    fn call_all(&self, calls: &[Call], timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let replies = self
-            .node
+    /// Runs the scripts of a holder on one server in one round trip.
+    fn call_all(node: &Node, calls: &[Call], timeout: Duration) -> Vec<Result<Found, Failure>> {
+        let replies = node
             .connection(Urgency::First, timeout)
             .and_then(|(mut connection, deadline)| script::run(&mut connection, calls, deadline));
-        each_found(replies, calls.len())
+        match replies {
+            Ok(replies) => replies.into_iter().map(|reply| reply::found(reply?)).collect(),
+            Err(failure) => vec![Err(failure); calls.len()],
+        }
     }
 }
 
 impl Store for RedisStore {
+    fn admit(&self, resource: &Resource, _wishes: &Wishes) -> Result<(), Error> {
+        match self.route {
+            Route::Cluster(_) if !keys::shares_its_slot(&resource.key) => Err(Error::invalid(format!(
+                "the key `{}` cannot be used in a cluster: its `}}` would put what belongs to it into another slot; leave \
+                 the `}}` out, or put a hash tag before it, as in `{{a}}b`",
+                resource.key.escape_ascii()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     fn acquire(&self, ask: &Ask, timeout: Duration) -> Result<Acquired, Failure> {
-        let reply = self.call_unless_interrupted(&self.scripts.acquiring(ask), ask.interrupt, timeout)?;
+        let mut call = self.scripts.acquiring(ask);
+        let mut attempt = |connection: &mut Connection, asking, deadline| {
+            call.set_asking(asking);
+            let _armed = Self::open_until(connection, ask.interrupt, deadline)?;
+            let reply = script::run_if_open(connection, &[&call], deadline)?.remove(0)?;
+            let Some(replicas) = ask.replicas else {
+                return Ok(reply);
+            };
+            if let Ok(Acquired::Granted { .. }) = reply::acquired(reply.clone(), &ask.hold.resource)
+                && let Err(failure) = replicas::confirm(connection, replicas, deadline)
+            {
+                // An attempt that may be repeated keeps what it has. Should this fail, it is done in the background.
+                if !failure.passes() {
+                    let _ = script::run_if_open(connection, &[self.scripts.evicting(ask.hold)], deadline);
+                }
+                return Err(failure);
+            }
+            Ok(reply)
+        };
+        let slot = keys::slot(&ask.hold.resource.key);
+        let reply = self
+            .route
+            .ask(slot, Urgency::CanWait, timeout, ask.interrupt, &mut attempt)?;
         reply::acquired(reply, &ask.hold.resource)
     }
 
-    fn together(&self, _: &Resource, _: &Resource) -> bool {
-        true
+    fn together(&self, one: &Resource, other: &Resource) -> bool {
+        match self.route {
+            Route::One(_) => true,
+            Route::Cluster(_) => keys::slot(&one.key) == keys::slot(&other.key),
+        }
     }
 
     fn acquire_several(&self, ask: &AskSeveral, timeout: Duration) -> Result<SeveralAcquired, Failure> {
-        let acquiring = self.scripts.acquiring_several(ask);
-        let reply = self.call_unless_interrupted(&acquiring, ask.interrupt, timeout)?;
-        reply::several_acquired(reply, acquiring.keys())
+        let mut call = self.scripts.acquiring_several(ask);
+        let slot = call.slot();
+        let mut attempt = |connection: &mut Connection, asking, deadline| {
+            call.set_asking(asking);
+            let _armed = Self::open_until(connection, ask.interrupt, deadline)?;
+            script::run_if_open(connection, &[&call], deadline)?.remove(0)
+        };
+        let reply = self
+            .route
+            .ask(slot, Urgency::CanWait, timeout, ask.interrupt, &mut attempt)?;
+        reply::several_acquired(reply, call.keys())
     }
 
     fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let renewing = holds.iter().map(|hold| self.scripts.renewing(hold, lease));
-        self.call_all(&renewing.collect::<Vec<_>>(), timeout)
+        match &self.route {
+            Route::One(node) => {
+                let renewing = holds.iter().map(|hold| self.scripts.renewing(hold, lease));
+                Self::call_all(node, &renewing.collect::<Vec<_>>(), timeout)
+            }
+            Route::Cluster(_) => {
+                one_after_the_other(holds, timeout, |hold, timeout| self.renew(hold, lease, None, timeout))
+            }
+        }
     }
 
     fn release_several(&self, spent: &[Spent], repeated: bool, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let releasing = spent.iter().map(|spent| self.scripts.releasing(spent, repeated));
-        self.call_all(&releasing.collect::<Vec<_>>(), timeout)
+        match &self.route {
+            Route::One(node) => {
+                let releasing = spent.iter().map(|spent| self.scripts.releasing(spent, repeated));
+                Self::call_all(node, &releasing.collect::<Vec<_>>(), timeout)
+            }
+            Route::Cluster(_) => {
+                one_after_the_other(spent, timeout, |spent, timeout| self.release(spent, repeated, timeout))
+            }
+        }
     }
 
-    fn renew(&self, hold: &Hold, lease: Duration, timeout: Duration) -> Result<Found, Failure> {
-        reply::found(self.call(self.scripts.renewing(hold, lease), Urgency::First, timeout)?)
+    fn lane(&self, resource: &Resource) -> usize {
+        match &self.route {
+            Route::One(_) => 0,
+            Route::Cluster(cluster) => cluster.lane(keys::slot(&resource.key)),
+        }
+    }
+
+    fn renew(
+        &self,
+        hold: &Hold,
+        lease: Duration,
+        replicas: Option<Replicas>,
+        timeout: Duration,
+    ) -> Result<Found, Failure> {
+        let mut call = self.scripts.renewing(hold, lease);
+        let slot = call.slot();
+        let mut attempt = |connection: &mut Connection, asking, deadline| {
+            call.set_asking(asking);
+            let mut reply = script::run(connection, &[&call], deadline)?.remove(0)?;
+            if reply::is_split(&reply) {
+                call = self.scripts.renewing_alone(hold, lease);
+                call.set_asking(asking);
+                reply = script::run(connection, &[&call], deadline)?.remove(0)?;
+            }
+            if let (Ok(Found::Ours), Some(replicas)) = (reply::found(reply.clone()), replicas) {
+                replicas::confirm(connection, replicas, deadline)?;
+            }
+            Ok(reply)
+        };
+        reply::found(self.route.ask(slot, Urgency::First, timeout, None, &mut attempt)?)
     }
 
     fn release(&self, spent: &Spent, repeated: bool, timeout: Duration) -> Result<Found, Failure> {
@@ -141,18 +286,29 @@ impl Store for RedisStore {
     }
 
     fn listener(&self, channel: &Channel) -> Box<dyn Listener> {
-        Box::new(RedisListener::new(self.node.opener().clone(), channel))
+        let post = match &self.route {
+            Route::One(node) => Post::Server(node.opener().clone()),
+            Route::Cluster(cluster) => Post::in_cluster(cluster),
+        };
+        Box::new(RedisListener::new(post, channel))
     }
 
     fn auditor(&self, pattern: &[u8]) -> Box<dyn Auditor> {
-        Box::new(RedisAuditor::new(self.node.line(), pattern))
+        match &self.route {
+            Route::One(node) => Box::new(RedisAuditor::new(node.line(), pattern)),
+            Route::Cluster(cluster) => Box::new(ClusterAuditor::new(cluster.clone(), pattern)),
+        }
     }
 
     fn upkeep(&self) -> Box<dyn Upkeep> {
-        Box::new(Line {
-            connection: self.node.line(),
-            scripts: self.scripts.clone(),
-        })
+        let scripts = self.scripts.clone();
+        match &self.route {
+            Route::One(node) => Box::new(Line {
+                connection: node.line(),
+                scripts,
+            }),
+            Route::Cluster(cluster) => Box::new(ClusterLine::new(cluster.clone(), scripts)),
+        }
     }
 }
 
@@ -164,23 +320,15 @@ struct Line {
 
 impl Upkeep for Line {
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let calls: Vec<Call> = chores
-            .iter()
-            .map(|chore| match chore {
-                Chore::Renew(hold, lease) => self.scripts.renewing(hold, *lease),
-                Chore::Evict(hold) => self.scripts.evicting(hold),
-                Chore::Withdraw(hold) => self.scripts.withdrawing(hold),
-            })
-            .collect();
-        let replies = script::run(&mut self.connection, &calls, Instant::now() + timeout);
-        each_found(replies, calls.len())
-    }
-}
-
-/// An answer for each of so many renewals or releases that were sent together.
-fn each_found(replies: Result<Vec<Result<Value, Failure>>, Failure>, count: usize) -> Vec<Result<Found, Failure>> {
-    match replies {
-        Ok(replies) => replies.into_iter().map(|reply| reply::found(reply?)).collect(),
-        Err(failure) => vec![Err(failure); count],
+        let calls: Vec<Call> = chores.iter().map(|chore| self.scripts.doing(chore)).collect();
+        let deadline = Instant::now() + timeout;
+        match script::run(&mut self.connection, &calls, deadline) {
+            Ok(replies) => {
+                let mut answers: Vec<_> = replies.into_iter().map(|reply| reply::found(reply?)).collect();
+                replicas::confirm_renewals(&mut self.connection, chores.iter().zip(&mut answers), deadline);
+                answers
+            }
+            Err(failure) => vec![Err(failure); chores.len()],
+        }
     }
 }

@@ -32,6 +32,18 @@ pub(super) fn checked(call: &Call, reply: Value) -> Result<Value, Failure> {
     Ok(reply)
 }
 
+/// Turns the answer to the command `name`, which stands in no script, into a failure if it says that the permission for
+/// it is missing.
+pub(super) fn checked_command(name: &str, reply: Value) -> Result<Value, Failure> {
+    match &reply {
+        Value::ServerError(error) if error.code() == "NOPERM" => Err(Failure::Denied(Arc::new(NotPermitted {
+            missing: format!("to run the command `{name}`"),
+            source: in_its_words(error),
+        }))),
+        _ => Ok(reply),
+    }
+}
+
 fn missing(call: &Call, error: &ServerError) -> Option<String> {
     let text = error.details()?;
     if text.contains("can't run this command") || text.contains("no permissions to run") {
@@ -98,7 +110,7 @@ mod tests {
 
     #[test]
     fn no_line_of_a_script_has_two_calls() {
-        let scripts = Scripts::new(Duration::ZERO);
+        let scripts = Scripts::new(Duration::ZERO, false);
         for line in scripts.texts().into_iter().flat_map(str::lines) {
             assert!(line.matches("call('").count() <= 1, "{line}");
         }

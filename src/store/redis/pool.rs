@@ -29,7 +29,7 @@ pub(super) struct Pool {
 
 /// Who gets the next connection that comes free.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Urgency {
+pub(in crate::store) enum Urgency {
     /// The holders, who release and extend: their time is running.
     First,
     /// Those who want to become holders.
@@ -109,7 +109,7 @@ impl Pool {
 }
 
 /// A connection that goes back to its pool when it is dropped, if it is still open then.
-pub(super) struct Lent<'a> {
+pub(in crate::store) struct Lent<'a> {
     pool: &'a Pool,
     connection: Connection,
 }

@@ -33,6 +33,36 @@ pub(super) fn acquired(reply: Value, resource: &Resource) -> Result<Acquired, Fa
     }
 }
 
+/// One of several servers' answer to its part in a grant of `resource`.
+pub(in crate::store) fn part(reply: Value, resource: &Resource) -> Result<Part, Failure> {
+    match usable(reply, resource)? {
+        Value::Array(parts) => match parts[..] {
+            [Value::Int(clock), Value::Int(drawn)] if clock > 0 && drawn > 0 => Ok(Part {
+                clock: clock as u64,
+                outcome: Acquired::Granted {
+                    fencing_token: drawn as u64,
+                },
+            }),
+            [Value::Int(clock), Value::Int(0), Value::Int(ttl)] if clock > 0 => Ok(Part {
+                clock: clock as u64,
+                outcome: Acquired::Busy {
+                    ttl: u64::try_from(ttl).ok().map(Duration::from_millis),
+                    place: None,
+                },
+            }),
+            _ => Err(unexpected(&Value::Array(parts))),
+        },
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// What one of several servers says to a grant.
+pub(in crate::store) struct Part {
+    /// Its clock, in microseconds.
+    pub(in crate::store) clock: u64,
+    pub(in crate::store) outcome: Acquired,
+}
+
 /// The answer to an attempt to acquire several, whose keys these are.
 pub(super) fn several_acquired<'a>(
     reply: Value,
@@ -85,7 +115,7 @@ fn usable(reply: Value, resource: &Resource) -> Result<Value, Failure> {
 }
 
 /// The answer to a renewal or release.
-pub(super) fn found(reply: Value) -> Result<Found, Failure> {
+pub(in crate::store) fn found(reply: Value) -> Result<Found, Failure> {
     match reply {
         // Whatever stands there now, it is not ours.
         Value::ServerError(error) if is_wrong_type(&error) => Ok(Found::Anothers),
@@ -114,7 +144,7 @@ pub(super) fn turn(reply: Value) -> Result<Turn, Failure> {
 const CLAIM: &[u8] = b"redlatch:claim:";
 
 /// The answer to a look at `resource`.
-pub(super) fn inspection(reply: Value, resource: &Resource) -> Result<Inspection, Failure> {
+pub(in crate::store) fn inspection(reply: Value, resource: &Resource) -> Result<Inspection, Failure> {
     type Holders = Vec<(Vec<u8>, i64)>;
     let (found, counter, waiters, declared_limit, limit): (Holders, Option<Vec<u8>>, usize, u32, u32) =
         parsed(usable(reply, resource)?)?;
@@ -166,6 +196,11 @@ pub(super) fn parsed<T: FromRedisValue>(reply: Value) -> Result<T, Failure> {
 /// Whether the server does not know a script by its digest.
 pub(super) fn is_unknown_script(reply: &Value) -> bool {
     matches!(reply, Value::ServerError(error) if error.code() == "NOSCRIPT")
+}
+
+/// Whether a node of a cluster has a part of the keys only, since their slot is being moved.
+pub(super) fn is_split(reply: &Value) -> bool {
+    matches!(reply, Value::ServerError(error) if error.code() == "TRYAGAIN")
 }
 
 /// The error by which the server said that it takes no more clients, and hung up: the request was not read.
@@ -237,6 +272,6 @@ fn says(error: &ServerError, words: &str) -> bool {
     error.details().is_some_and(|details| details.contains(words))
 }
 
-fn unexpected(reply: &Value) -> Failure {
+pub(super) fn unexpected(reply: &Value) -> Failure {
     Failure::Refused(because(format!("unexpected reply {reply:?}")))
 }

@@ -1,17 +1,30 @@
 //! The Lua scripts and how they are run.
 
-use std::time::{Duration, Instant};
+use std::{
+    borrow::Borrow,
+    iter,
+    time::{Duration, Instant},
+};
 
 use redis::{Arg, Cmd, ToRedisArgs, Value};
 
-use super::{connection::Connection, permission, reply};
-use crate::store::{Ask, AskSeveral, Failure, Hold, KEPT, Kind, Resource, Sequel, Spent, millis_rounded_up};
+mod quorum;
 
-pub(super) struct Scripts {
+use super::{
+    connection::{self, Connection},
+    permission, reply,
+};
+use crate::{
+    keys,
+    store::{Ask, AskSeveral, Chore, Failure, Hold, KEPT, Kind, Resource, Sequel, Spent, millis_rounded_up},
+};
+
+pub(in crate::store) struct Scripts {
     lock: Kit,
     semaphore: Kit,
     acquire_several: Script,
     set_limit: Script,
+    quorum: quorum::Kit,
     /// How long the mark of a release stays. It has to outlive the repetition of a release whose answer was lost, which
     /// ends within two command timeouts.
     mark_ttl: Duration,
@@ -27,6 +40,10 @@ struct Kit {
     inspect: Script,
 }
 
+/// How `base.lua` says that a script runs on one server, and how it is to say that it runs in a cluster.
+const ON_ONE_SERVER: &str = "local in_cluster = false\n";
+const IN_CLUSTER: &str = "local in_cluster = true\n";
+
 /// The text of a script: what every one begins with, the kind of slot that it is for, if it is for one, and itself.
 macro_rules! text {
     ($($part:literal),+) => {
@@ -38,14 +55,14 @@ macro_rules! text {
 }
 
 macro_rules! kit {
-    ($slot:literal) => {
+    ($slot:literal, $in_cluster:expr) => {
         Kit {
-            acquire: Script::new(text!($slot, "queue.lua", "acquire.lua")),
-            renew: Script::new(text!($slot, "renew.lua")),
-            release: Script::new(text!($slot, "queue.lua", "release.lua")),
-            turn: Script::new(text!($slot, "queue.lua", "turn.lua")),
-            withdraw: Script::new(text!($slot, "queue.lua", "withdraw.lua")),
-            inspect: Script::new(text!($slot, "inspect.lua")),
+            acquire: Script::new(text!($slot, "queue.lua", "acquire.lua"), $in_cluster),
+            renew: Script::new(text!($slot, "renew.lua"), $in_cluster),
+            release: Script::new(text!($slot, "queue.lua", "release.lua"), $in_cluster).behind_barrier(),
+            turn: Script::new(text!($slot, "queue.lua", "turn.lua"), $in_cluster).behind_barrier(),
+            withdraw: Script::new(text!($slot, "queue.lua", "withdraw.lua"), $in_cluster).behind_barrier(),
+            inspect: Script::new(text!($slot, "inspect.lua"), $in_cluster),
         }
     };
 }
@@ -73,22 +90,28 @@ mod helper {
     pub(super) fn limit(resource: &Resource) -> Vec<u8> {
         keys::helper("limit", &resource.key)
     }
+
+    pub(super) fn barrier(resource: &Resource) -> Vec<u8> {
+        keys::helper(keys::BARRIER, &resource.key)
+    }
 }
 
 impl Scripts {
-    pub(super) fn new(command_timeout: Duration) -> Self {
+    pub(in crate::store) fn new(command_timeout: Duration, in_cluster: bool) -> Self {
+        let set_limit = Script::new(text!("semaphore.lua", "queue.lua", "set_limit.lua"), in_cluster);
         Self {
-            lock: kit!("lock.lua"),
-            semaphore: kit!("semaphore.lua"),
-            acquire_several: Script::new(text!("acquire_several.lua")),
-            set_limit: Script::new(text!("semaphore.lua", "queue.lua", "set_limit.lua")),
+            lock: kit!("lock.lua", in_cluster),
+            semaphore: kit!("semaphore.lua", in_cluster),
+            acquire_several: Script::new(text!("acquire_several.lua"), in_cluster),
+            set_limit: set_limit.behind_barrier(),
+            quorum: quorum::Kit::new(),
             mark_ttl: (command_timeout * 3).max(Duration::from_secs(1)),
         }
     }
 
     /// What the server is given to run.
     #[cfg(test)]
-    pub(super) fn texts(&self) -> Vec<&'static str> {
+    pub(super) fn texts(&self) -> Vec<&str> {
         let kits = [&self.lock, &self.semaphore].into_iter();
         let scripts = kits.flat_map(|kit| {
             [
@@ -100,8 +123,9 @@ impl Scripts {
                 &kit.inspect,
             ]
         });
-        let others = [&self.acquire_several, &self.set_limit];
-        scripts.chain(others).map(|script| script.text).collect()
+        let others = [&self.acquire_several, &self.set_limit].into_iter();
+        let others = others.chain(self.quorum.scripts());
+        scripts.chain(others).map(|script| &script.text[..]).collect()
     }
 
     fn kit(&self, resource: &Resource) -> &Kit {
@@ -149,6 +173,15 @@ impl Scripts {
         companions.fold(call, |call, (token, number)| call.arg(token.as_bytes()).arg(*number))
     }
 
+    /// What a chore of the background work asks for.
+    pub(super) fn doing(&self, chore: &Chore) -> Call<'_> {
+        match chore {
+            Chore::Renew(hold, lease, _) => self.renewing(hold, *lease),
+            Chore::Evict(hold) => self.evicting(hold),
+            Chore::Withdraw(hold) => self.withdrawing(hold),
+        }
+    }
+
     pub(super) fn acquiring_several(&self, ask: &AskSeveral) -> Call<'_> {
         let keys = 2 * ask.holds.len();
         let mut command = redis::cmd("EVALSHA");
@@ -167,10 +200,11 @@ impl Scripts {
             script: &self.acquire_several,
             keys,
             command,
+            asking: false,
         }
     }
 
-    pub(super) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
+    pub(in crate::store) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
         self.kit(&hold.resource)
             .renew
             .on(&hold.resource, &[])
@@ -178,8 +212,18 @@ impl Scripts {
             .arg(millis_rounded_up(lease))
     }
 
+    /// As [`renewing`](Self::renewing), but the limit of a semaphore is left alone: while a cluster moves their slot, they may
+    /// be at two nodes.
+    pub(super) fn renewing_alone(&self, hold: &Hold, lease: Duration) -> Call<'_> {
+        let renew = &self.kit(&hold.resource).renew;
+        renew
+            .on_keys(&hold.resource, iter::empty())
+            .arg(hold.token.as_bytes())
+            .arg(millis_rounded_up(lease))
+    }
+
     /// The holder's own release, which leaves a mark.
-    pub(super) fn releasing(&self, spent: &Spent, repeated: bool) -> Call<'_> {
+    pub(in crate::store) fn releasing(&self, spent: &Spent, repeated: bool) -> Call<'_> {
         self.release_of(spent.hold)
             .arg(spent.fencing_token)
             .arg(self.mark_ttl.as_millis() as u64)
@@ -187,7 +231,7 @@ impl Scripts {
     }
 
     /// Without a mark: the holder's own release must not be told that it succeeded, nor lose its mark to this one.
-    pub(super) fn evicting(&self, hold: &Hold) -> Call<'_> {
+    pub(in crate::store) fn evicting(&self, hold: &Hold) -> Call<'_> {
         self.release_of(hold).arg(0).arg(0).arg(0)
     }
 
@@ -231,7 +275,7 @@ impl Scripts {
             .arg(token.as_bytes())
     }
 
-    pub(super) fn inspecting(&self, resource: &Resource) -> Call<'_> {
+    pub(in crate::store) fn inspecting(&self, resource: &Resource) -> Call<'_> {
         self.kit(resource)
             .inspect
             .on(resource, &[&helper::counter(resource), &helper::waiters(resource)])
@@ -246,31 +290,54 @@ impl Scripts {
 
 /// A script and the digest by which the server knows it.
 struct Script {
-    text: &'static str,
+    text: String,
     sha1: String,
+    in_cluster: bool,
+    /// Whether it may touch a key after it has deleted it.
+    behind_barrier: bool,
 }
 
 impl Script {
-    fn new(text: &'static str) -> Self {
+    fn new(text: &str, in_cluster: bool) -> Self {
+        let text = match in_cluster {
+            true => text.replacen(ON_ONE_SERVER, IN_CLUSTER, 1),
+            false => text.to_owned(),
+        };
         Self {
+            sha1: redis::Script::new(&text).get_hash().to_owned(),
             text,
-            sha1: redis::Script::new(text).get_hash().to_owned(),
+            in_cluster,
+            behind_barrier: false,
         }
+    }
+
+    /// Keeps it from running while its slot is being moved: it would be stopped halfway when it touches a key that it
+    /// has deleted.
+    fn behind_barrier(self) -> Self {
+        let behind_barrier = true;
+        Self { behind_barrier, ..self }
     }
 
     /// A call of the script on `resource` and these helper keys; the arguments follow those that every script for such
     /// a resource begins with.
     fn on(&self, resource: &Resource, helpers: &[&[u8]]) -> Call<'_> {
+        let limit = (!resource.is_exclusive()).then(|| helper::limit(resource));
+        let barrier = (self.in_cluster && self.behind_barrier).then(|| helper::barrier(resource));
+        let others = limit.iter().map(|key| &key[..]);
+        let others = others.chain(helpers.iter().copied());
+        self.on_keys(resource, others.chain(barrier.iter().map(|key| &key[..])))
+    }
+
+    /// A call of the script on the main key of `resource` and, after it, those.
+    fn on_keys<'k>(&self, resource: &Resource, others: impl Iterator<Item = &'k [u8]> + Clone) -> Call<'_> {
+        let keys = 1 + others.clone().count();
         // Room for the digest, the keys and some short arguments.
-        let room = 64 + helpers.iter().map(|key| key.len()).sum::<usize>() + 2 * resource.key.len() + 80;
+        let room = 64 + others.clone().map(|key| key.len()).sum::<usize>() + resource.key.len() + 80;
         let mut command = Cmd::with_capacity(12, room);
-        let own_keys = if resource.is_exclusive() { 1 } else { 2 };
-        let keys = own_keys + helpers.len();
         command.arg("EVALSHA").arg(&self.sha1).arg(keys).arg(&*resource.key);
-        if !resource.is_exclusive() {
-            command.arg(helper::limit(resource));
+        for key in others {
+            command.arg(key);
         }
-        command.arg(helpers);
         if let Kind::Semaphore { limit, permits } = resource.kind {
             command.arg(limit).arg(permits).arg(KEPT.as_millis() as u64);
         }
@@ -278,16 +345,19 @@ impl Script {
             script: self,
             keys,
             command,
+            asking: false,
         }
     }
 }
 
 /// A script with its keys and arguments.
-pub(super) struct Call<'a> {
+pub(in crate::store) struct Call<'a> {
     script: &'a Script,
     keys: usize,
     /// By the script's digest.
     command: Cmd,
+    /// Whether it goes to a node of a cluster that was named by an ASK.
+    asking: bool,
 }
 
 impl Call<'_> {
@@ -296,8 +366,18 @@ impl Call<'_> {
         self
     }
 
-    pub(super) fn text(&self) -> &'static str {
-        self.script.text
+    pub(super) fn text(&self) -> &str {
+        &self.script.text
+    }
+
+    /// The slot of its keys in a cluster.
+    pub(super) fn slot(&self) -> u16 {
+        self.keys().next().map_or(0, keys::slot)
+    }
+
+    /// Sets whether it goes to a node that was named by an ASK.
+    pub(super) fn set_asking(&mut self, asking: bool) {
+        self.asking = asking;
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = &[u8]> {
@@ -312,7 +392,7 @@ impl Call<'_> {
     /// With the script's text, for a server that does not know it, or no longer. It does afterwards.
     fn in_full(&self) -> Cmd {
         let mut command = redis::cmd("EVAL");
-        command.arg(self.script.text);
+        command.arg(&self.script.text);
         for argument in self.command.args_iter().skip(2) {
             if let Arg::Simple(argument) = argument {
                 command.arg(argument);
@@ -324,9 +404,9 @@ impl Call<'_> {
 
 /// Runs scripts in one round trip, or in two if the server has to be given their text. Returns an answer for each;
 /// server errors are replies, but for those about permissions.
-pub(super) fn run(
+pub(super) fn run<'a>(
     connection: &mut Connection,
-    calls: &[Call],
+    calls: &[impl Borrow<Call<'a>>],
     deadline: Instant,
 ) -> Result<Vec<Result<Value, Failure>>, Failure> {
     connection.open(deadline)?;
@@ -334,21 +414,104 @@ pub(super) fn run(
 }
 
 /// As [`run`], but never on another connection than before.
-pub(super) fn run_if_open(
+pub(super) fn run_if_open<'a>(
     connection: &mut Connection,
-    calls: &[Call],
+    calls: &[impl Borrow<Call<'a>>],
     deadline: Instant,
 ) -> Result<Vec<Result<Value, Failure>>, Failure> {
-    let mut replies = connection.exchange(calls.iter().map(|call| &call.command), deadline)?;
-    let unknown: Vec<usize> = (0..replies.len())
-        .filter(|&at| reply::is_unknown_script(&replies[at]))
-        .collect();
+    let calls: Vec<&Call> = calls.iter().map(Borrow::borrow).collect();
+    let commands = calls.iter().map(|call| (call.asking, &call.command));
+    let mut replies = exchange(connection, commands, deadline)?;
+    let unknown = unknown_among(&replies);
     if !unknown.is_empty() {
-        let commands: Vec<Cmd> = unknown.iter().map(|&at| calls[at].in_full()).collect();
-        for (at, reply) in unknown.into_iter().zip(connection.exchange(&commands, deadline)?) {
+        let in_full: Vec<Cmd> = unknown.iter().map(|&at| calls[at].in_full()).collect();
+        let commands = unknown.iter().map(|&at| calls[at].asking).zip(&in_full);
+        let answers = exchange(connection, commands, deadline)?;
+        for (at, reply) in unknown.into_iter().zip(answers) {
             replies[at] = reply;
         }
     }
     let replies = calls.iter().zip(replies);
     Ok(replies.map(|(call, reply)| permission::checked(call, reply)).collect())
+}
+
+/// Sends commands at once, those that are to be behind an ASKING, which is good for one command only, and returns a
+/// reply for each.
+fn exchange<'a>(
+    connection: &mut Connection,
+    commands: impl Iterator<Item = (bool, &'a Cmd)> + Clone,
+    deadline: Instant,
+) -> Result<Vec<Value>, Failure> {
+    let asking = redis::cmd("ASKING");
+    let all = commands
+        .clone()
+        .flat_map(|(asks, command)| asks.then_some(&asking).into_iter().chain([command]));
+    let mut replies = connection.exchange(all, deadline)?.into_iter();
+    let answers = commands.filter_map(|(asks, _)| {
+        let granted = if asks { replies.next()? } else { Value::Okay };
+        let answer = replies.next()?;
+        // If it may not be asked, the answer says no more than that the node has not got the key.
+        Some(if matches!(granted, Value::ServerError(_)) {
+            granted
+        } else {
+            answer
+        })
+    });
+    Ok(answers.collect())
+}
+
+/// Which of the scripts the server did not know.
+fn unknown_among(replies: &[Value]) -> Vec<usize> {
+    (0..replies.len())
+        .filter(|&at| reply::is_unknown_script(&replies[at]))
+        .collect()
+}
+
+/// Runs scripts on several connections, all at once: as [`run_if_open`] on each.
+pub(in crate::store) fn run_on_all(
+    batches: &mut [(&mut Connection, &[Call])],
+    deadline: Instant,
+) -> Vec<Result<Vec<Result<Value, Failure>>, Failure>> {
+    let requests = batches
+        .iter_mut()
+        .map(|(connection, calls)| (&mut **connection, calls.iter().map(|call| &call.command)));
+    let mut answers = connection::exchange_all(requests, deadline);
+    let unknown: Vec<Vec<usize>> = answers
+        .iter()
+        .map(|replies| {
+            replies
+                .as_ref()
+                .map_or_else(|_| Vec::new(), |replies| unknown_among(replies))
+        })
+        .collect();
+    if unknown.iter().any(|unknown| !unknown.is_empty()) {
+        let (mut concerned, mut requests) = (Vec::new(), Vec::new());
+        for (at, (connection, calls)) in batches.iter_mut().enumerate() {
+            if !unknown[at].is_empty() {
+                concerned.push(at);
+                let in_full: Vec<Cmd> = unknown[at].iter().map(|&call| calls[call].in_full()).collect();
+                requests.push((&mut **connection, in_full));
+            }
+        }
+        let requests = requests
+            .iter_mut()
+            .map(|(connection, commands)| (&mut **connection, &*commands));
+        for (at, replies) in concerned.into_iter().zip(connection::exchange_all(requests, deadline)) {
+            match (&mut answers[at], replies) {
+                (Ok(known), Ok(replies)) => {
+                    for (&call, reply) in unknown[at].iter().zip(replies) {
+                        known[call] = reply;
+                    }
+                }
+                (answer, replies) => *answer = replies,
+            }
+        }
+    }
+    let answers = batches.iter().zip(answers);
+    answers
+        .map(|((_, calls), replies)| {
+            let replies = calls.iter().zip(replies?);
+            Ok(replies.map(|(call, reply)| permission::checked(call, reply)).collect())
+        })
+        .collect()
 }

@@ -88,6 +88,21 @@ impl Socket {
         matches!(peeked, Err(Errno::WOULDBLOCK | Errno::INTR))
     }
 
+    pub(super) fn is_tcp(&self) -> bool {
+        matches!(self.line.stream, Stream::Tcp(_))
+    }
+
+    /// Reads what has come already, without waiting.
+    #[cfg(feature = "tls")]
+    pub(super) fn read_at_once(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let flags = RecvFlags::DONTWAIT;
+        let (read, _) = match &self.line.stream {
+            Stream::Tcp(stream) => recv(stream, buffer, flags)?,
+            Stream::Unix(stream) => recv(stream, buffer, flags)?,
+        };
+        Ok(read)
+    }
+
     pub(super) fn hanger_up(&self) -> HangUp {
         HangUp(self.line.clone())
     }

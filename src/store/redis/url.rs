@@ -1,12 +1,12 @@
 //! What the URL of a Redis or Valkey server says. A part that would not be acted on is refused.
 
-use redis::{ConnectionInfo, IntoConnectionInfo};
+use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use crate::Error;
 
 /// The servers that `scheme://[user:password@]host[:port],host[:port],…[/rest]` names, each as the URL of one server at
 /// `default_port` unless it says otherwise; the log-in and the rest are the same for all.
-pub(super) fn one_by_one(text: &str, default_port: u16) -> Result<Vec<String>, Error> {
+pub(in crate::store) fn one_by_one(text: &str, default_port: u16) -> Result<Vec<String>, Error> {
     let (_, rest) = text.split_once("://").unwrap_or_default();
     let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
@@ -26,9 +26,59 @@ pub(super) fn one_by_one(text: &str, default_port: u16) -> Result<Vec<String>, E
     })
 }
 
+/// The nodes that `redis-cluster://[user:password@]host[:port],…` names.
+pub(super) fn parse_cluster(text: &str) -> Result<Vec<ConnectionInfo>, Error> {
+    let nodes: Result<Vec<_>, _> = one_by_one(text, 6379)?.iter().map(|url| parse(url)).collect();
+    let nodes = nodes?;
+    if nodes.iter().any(|node| node.redis_settings().db() != 0) {
+        return Err(Error::invalid(
+            "the URL cannot be used: a cluster has one database only, so nothing but 0 may stand behind the hosts",
+        ));
+    }
+    Ok(nodes)
+}
+
+/// What a `redis-sentinel://` URL says.
+pub(super) struct Watched {
+    /// The name under which the sentinels know the master.
+    pub(super) master: String,
+    /// Where the sentinels are.
+    pub(super) sentinels: Vec<ConnectionInfo>,
+    /// The log-in and the database at the master.
+    pub(super) login: RedisConnectionInfo,
+}
+
+const SENTINEL_PORT: u16 = 26379;
+
+/// Reads `redis-sentinel://[user:password@]host[:port],…[/database]#master`.
+pub(super) fn parse_sentinels(text: &str) -> Result<Watched, Error> {
+    let (text, master) = text.split_once('#').unwrap_or((text, ""));
+    // The characters that sentinels allow in a name; none has to be written in another way in a URL.
+    let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b".-_".contains(byte);
+    if master.is_empty() || !master.as_bytes().iter().all(allowed) {
+        return Err(Error::invalid(
+            "the URL cannot be used: it has to end with the name of the master, as in `redis-sentinel://host1,host2/#mymaster` \
+             (in a password, write `%23` for `#`)",
+        ));
+    }
+    let sentinels = one_by_one(text, SENTINEL_PORT)?;
+    let sentinels: Vec<ConnectionInfo> = sentinels.iter().map(|url| parse(url)).collect::<Result<_, _>>()?;
+    Ok(Watched {
+        master: master.to_owned(),
+        login: sentinels[0].redis_settings().clone(),
+        sentinels,
+    })
+}
+
 /// Reads a URL. No message repeats what may be a password, or a piece of one.
-pub(super) fn parse(text: &str) -> Result<ConnectionInfo, Error> {
+pub(in crate::store) fn parse(text: &str) -> Result<ConnectionInfo, Error> {
     let unusable = |why: &str| Error::invalid(format!("the URL cannot be used: {why}"));
+    // Whether there is TLS is not for the client library to decide, which would have to be built with its own.
+    let text = match text.split_once("://") {
+        Some(("rediss", rest)) => &format!("redis://{rest}"),
+        Some(("valkeys", rest)) => &format!("valkey://{rest}"),
+        _ => text,
+    };
     let Some(url) = redis::parse_redis_url(text) else {
         return Err(unusable(
             "it does not parse (in a password, write special characters as `%40` for `@`)",

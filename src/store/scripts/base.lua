@@ -21,6 +21,9 @@
 
 local call, pcall = redis.call, redis.pcall
 
+-- Whether it runs in a cluster: for one, redlatch writes true here.
+local in_cluster = false
+
 -- The server's time, read once: all of a script happens at one instant.
 local time
 local function micros()
@@ -55,16 +58,17 @@ local function claim_of(token)
   return 'redlatch:claim:' .. token
 end
 
--- The first of so many fencing tokens in a row, and the last; nil if the counter's key holds something else.
+-- The first of so many fencing tokens in a row, none of them below the floor if there is one, and the last; nil if the
+-- counter's key holds something else.
 --
 -- The clock is ahead of every token ever drawn (no name is granted, or handed on, once a microsecond), so tokens keep
 -- rising when the counter is lost or old; the counter keeps them rising when the clock steps back.
-local function next_fencing_tokens(counter, count)
+local function next_fencing_tokens(counter, count, floor)
   local last = unless_wrong_type(pcall('GET', counter), 'get')
   last = last == false and 0 or tonumber(string.match(last or '', '^%d+$'))
   if not (last and last < 2 ^ 53) then
     return nil
   end
-  local first = math.max(last + 1, micros())
+  local first = math.max(last + 1, micros(), floor or 0)
   return first, first + count - 1
 end

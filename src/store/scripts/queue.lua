@@ -90,10 +90,11 @@ local function queue_at(queue, waiters)
     return not has_older_place and head or nil
   end
 
-  -- Tells a waiter to come, in so many ms; returns whether anybody may have heard it.
+  -- Tells a waiter to come, in so many ms; returns whether anybody may have heard it. A node of a cluster counts only
+  -- those who listen at itself.
   local function knock(waiter, ms)
     local heard = pcall('PUBLISH', waiter.channel, slot.message(ms, waiter))
-    return type(heard) == 'number' and heard > 0
+    return type(heard) == 'number' and (in_cluster or heard > 0)
   end
 
   -- Tells the next two other clients whom that would serve when the claim is over, one after the other, lest the slot lies

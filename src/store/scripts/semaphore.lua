@@ -3,7 +3,7 @@
 -- scripts, which know it as a slot. A function costs time at each call of a script, used or not: what concerns waiters
 -- is made in one that is called when there are some.
 --
--- KEYS  1 semaphore   2 limit: "<declared> <the one that governs>"
+-- KEYS  1 semaphore   2 limit: "<declared> <the one that governs>"; a renewal may leave it out
 -- ARGV  1 the declared limit   2 how many permits one hold has   3 how long the limit is kept after the last lease, in ms
 
 local key, limit_key = table.remove(KEYS, 1), table.remove(KEYS, 1)
@@ -14,7 +14,7 @@ local slot_permits = permits
 local slot_is_shared = true
 
 -- What is kept: false if nothing is, nil if it is something else.
-local stored = unless_wrong_type(pcall('GET', limit_key), 'get')
+local stored = limit_key and unless_wrong_type(pcall('GET', limit_key), 'get')
 local limit = declared
 if stored ~= false then
   stored, limit = string.match(stored or '', '^(%d+) (%d+)$')

@@ -30,11 +30,25 @@ static void null_is_refused_by_setters(redlatch_options *options, redlatch_lock 
     REFUSED(redlatch_options_set_connect_timeout_ms(NULL, 1), REDLATCH_NULL_POINTER, "`options`");
     REFUSED(redlatch_options_set_command_timeout_ms(NULL, 1), REDLATCH_NULL_POINTER, "`options`");
     REFUSED(redlatch_options_set_poll_interval_ms(NULL, 10), REDLATCH_NULL_POINTER, "`options`");
+    REFUSED(redlatch_options_set_sentinel_login(NULL, "u", "p"), REDLATCH_NULL_POINTER, "`options`");
+    REFUSED(redlatch_options_set_sentinel_login(options, NULL, "p"), REDLATCH_NULL_POINTER, "`user`");
+    REFUSED(redlatch_options_set_sentinel_login(options, "u", NULL), REDLATCH_NULL_POINTER, "`password`");
+    REFUSED(redlatch_options_set_tls(NULL, true), REDLATCH_NULL_POINTER, "`options`");
+    REFUSED(redlatch_options_set_tls_ca_file(NULL, "/ca"), REDLATCH_NULL_POINTER, "`options`");
+    REFUSED(redlatch_options_set_tls_ca_file(options, NULL), REDLATCH_NULL_POINTER, "`path`");
+    REFUSED(redlatch_options_set_tls_client_certificate_files(NULL, "/c", "/k"), REDLATCH_NULL_POINTER, "`options`");
+    REFUSED(redlatch_options_set_tls_client_certificate_files(options, NULL, "/k"), REDLATCH_NULL_POINTER,
+            "`certificate_path`");
+    REFUSED(redlatch_options_set_tls_client_certificate_files(options, "/c", NULL), REDLATCH_NULL_POINTER,
+            "`key_path`");
+    REFUSED(redlatch_options_set_max_lease_ms(NULL, 10), REDLATCH_NULL_POINTER, "`options`");
+    REFUSED(redlatch_options_set_node_timeout_ms(NULL, 1), REDLATCH_NULL_POINTER, "`options`");
 
     REFUSED(redlatch_lock_set_lease_ms(NULL, 10000), REDLATCH_NULL_POINTER, "`lock`");
     REFUSED(redlatch_lock_set_max_hold_ms(NULL, 10000), REDLATCH_NULL_POINTER, "`lock`");
     REFUSED(redlatch_lock_set_fair(NULL, true), REDLATCH_NULL_POINTER, "`lock`");
     REFUSED(redlatch_lock_set_handoffs(NULL, 1), REDLATCH_NULL_POINTER, "`lock`");
+    REFUSED(redlatch_lock_set_replicas(NULL, 1, 1000), REDLATCH_NULL_POINTER, "`lock`");
     REFUSED(redlatch_lock_set_on_lost(NULL, on_lost, NULL), REDLATCH_NULL_POINTER, "`lock`");
     REFUSED(redlatch_lock_set_on_lost(lock, NULL, NULL), REDLATCH_NULL_POINTER, "`callback`");
     REFUSED(redlatch_lock_set_on_lost_owned(NULL, on_lost, NULL, never), REDLATCH_NULL_POINTER, "`lock`");
@@ -46,6 +60,7 @@ static void null_is_refused_by_setters(redlatch_options *options, redlatch_lock 
     REFUSED(redlatch_semaphore_set_max_hold_ms(NULL, 10000), REDLATCH_NULL_POINTER, "`semaphore`");
     REFUSED(redlatch_semaphore_set_fair(NULL, true), REDLATCH_NULL_POINTER, "`semaphore`");
     REFUSED(redlatch_semaphore_set_handoffs(NULL, 1), REDLATCH_NULL_POINTER, "`semaphore`");
+    REFUSED(redlatch_semaphore_set_replicas(NULL, 1, 1000), REDLATCH_NULL_POINTER, "`semaphore`");
     REFUSED(redlatch_semaphore_set_on_lost(NULL, on_lost, NULL), REDLATCH_NULL_POINTER, "`semaphore`");
     REFUSED(redlatch_semaphore_set_on_lost(semaphore, NULL, NULL), REDLATCH_NULL_POINTER, "`callback`");
     REFUSED(redlatch_semaphore_set_on_lost_owned(NULL, on_lost, NULL, never), REDLATCH_NULL_POINTER, "`semaphore`");
@@ -281,7 +296,7 @@ static void urls_that_cannot_be_used_are_refused(void)
         {"redis://127.0.0.1/notanumber", REDLATCH_INVALID_ARGUMENT, ""},
         {"redis://127.0.0.1/?protocol=none", REDLATCH_INVALID_ARGUMENT, ""},
         {"http://127.0.0.1/", REDLATCH_INVALID_ARGUMENT, "scheme"},
-        {"rediss://127.0.0.1/", REDLATCH_UNSUPPORTED, ""},
+        {"rediss://127.0.0.1:99999/", REDLATCH_INVALID_ARGUMENT, ""},
     };
     redlatch_options *options = NULL;
     IS(redlatch_options_new(&options), REDLATCH_OK);
@@ -297,6 +312,41 @@ static void urls_that_cannot_be_used_are_refused(void)
         REFUSED(redlatch_client_open_with(options, &client), urls[i].status, urls[i].words);
         CHECK(client == UNTOUCHED);
     }
+    redlatch_options_free(options);
+}
+
+/* Files that cannot be read, and TLS where there can be none. */
+static void tls_that_cannot_be_is_refused(void)
+{
+    redlatch_options *options = NULL;
+    redlatch_client *client = UNTOUCHED;
+    IS(redlatch_options_new(&options), REDLATCH_OK);
+    IS(redlatch_options_set_url(options, "memory://"), REDLATCH_OK);
+    REFUSED(redlatch_options_set_tls_ca_file(options, "/nowhere\xff"), REDLATCH_INVALID_ARGUMENT, "/nowhere");
+    REFUSED(redlatch_options_set_tls_ca_file(options, "/"), REDLATCH_INVALID_ARGUMENT, "`/` cannot be read");
+    REFUSED(redlatch_options_set_tls_client_certificate_files(options, "/dev/null", "/nowhere"),
+            REDLATCH_INVALID_ARGUMENT, "/nowhere");
+    IS(redlatch_options_set_tls(options, true), REDLATCH_OK);
+    REFUSED(redlatch_client_open_with(options, &client), REDLATCH_INVALID_ARGUMENT, "memory://");
+    CHECK(client == UNTOUCHED);
+    IS(redlatch_options_set_tls(options, false), REDLATCH_OK);
+    IS(redlatch_client_open_with(options, &client), REDLATCH_OK);
+    redlatch_client_free(client);
+    redlatch_options_free(options);
+}
+
+/* Text that is not UTF-8; what is no URL of sentinels takes no notice of the log-in. */
+static void sentinel_logins_that_are_no_text_are_refused(void)
+{
+    redlatch_options *options = NULL;
+    redlatch_client *client = NULL;
+    IS(redlatch_options_new(&options), REDLATCH_OK);
+    IS(redlatch_options_set_url(options, "memory://"), REDLATCH_OK);
+    REFUSED(redlatch_options_set_sentinel_login(options, "\xff", "p"), REDLATCH_INVALID_ARGUMENT, "`user` is not");
+    REFUSED(redlatch_options_set_sentinel_login(options, "u", "\xc3("), REDLATCH_INVALID_ARGUMENT, "`password` is not");
+    IS(redlatch_options_set_sentinel_login(options, "", ""), REDLATCH_OK);
+    IS(redlatch_client_open_with(options, &client), REDLATCH_OK);
+    redlatch_client_free(client);
     redlatch_options_free(options);
 }
 
@@ -330,6 +380,15 @@ static void options_out_of_range_are_refused(void)
         {redlatch_options_set_poll_interval_ms, 3600000, REDLATCH_OK},
         {redlatch_options_set_poll_interval_ms, 3600001, REDLATCH_INVALID_ARGUMENT},
         {redlatch_options_set_poll_interval_ms, UINT64_MAX, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_max_lease_ms, 0, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_max_lease_ms, 9, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_max_lease_ms, 10, REDLATCH_OK},
+        {redlatch_options_set_max_lease_ms, UINT64_MAX, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_node_timeout_ms, 0, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_node_timeout_ms, 1, REDLATCH_OK},
+        {redlatch_options_set_node_timeout_ms, 3600000, REDLATCH_OK},
+        {redlatch_options_set_node_timeout_ms, 3600001, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_node_timeout_ms, UINT64_MAX, REDLATCH_INVALID_ARGUMENT},
         {set_pool_size, 0, REDLATCH_INVALID_ARGUMENT},
         {set_pool_size, 1, REDLATCH_OK},
         {set_pool_size, UINT32_MAX, REDLATCH_OK},
@@ -353,6 +412,10 @@ static void options_out_of_range_are_refused(void)
 static void settings_that_cannot_work_leave_the_ones_before(const redlatch_client *client)
 {
     static const uint64_t no_leases[] = {0, 1, 9, TEN_YEARS_MS * 2, UINT64_MAX - 1, UINT64_MAX};
+    static const struct {
+        uint32_t count;
+        uint64_t timeout_ms;
+    } no_confirmations[] = {{0, 1000}, {1, 0}, {1, 3600001}, {1, UINT64_MAX}, {0, 0}};
     redlatch_lock *lock = lock_of(client, "arguments:settings"), *timed = UNTOUCHED;
     redlatch_semaphore *semaphore = semaphore_of(client, "arguments:settings", 3), *none = UNTOUCHED;
     IS(redlatch_lock_set_lease_ms(lock, 100000), REDLATCH_OK);
@@ -368,6 +431,12 @@ static void settings_that_cannot_work_leave_the_ones_before(const redlatch_clien
             REFUSED(redlatch_lock_set_max_hold_ms(lock, lease), REDLATCH_INVALID_ARGUMENT, "hold");
             REFUSED(redlatch_semaphore_set_max_hold_ms(semaphore, lease), REDLATCH_INVALID_ARGUMENT, "hold");
         }
+    }
+    for (size_t i = 0; i < sizeof no_confirmations / sizeof *no_confirmations; i++) {
+        uint32_t count = no_confirmations[i].count;
+        uint64_t timeout_ms = no_confirmations[i].timeout_ms;
+        REFUSED(redlatch_lock_set_replicas(lock, count, timeout_ms), REDLATCH_INVALID_ARGUMENT, "replicas");
+        REFUSED(redlatch_semaphore_set_replicas(semaphore, count, timeout_ms), REDLATCH_INVALID_ARGUMENT, "replicas");
     }
     REFUSED(redlatch_semaphore_set_permits(semaphore, 0), REDLATCH_INVALID_ARGUMENT, "permits");
     REFUSED(redlatch_semaphore_set_permits(semaphore, 4), REDLATCH_INVALID_ARGUMENT, "permits");
@@ -393,6 +462,7 @@ static void settings_that_cannot_work_leave_the_ones_before(const redlatch_clien
     REFUSED(redlatch_lock_set_max_hold_ms(lock, 20000), REDLATCH_INVALID_STATE, "acquired before");
     REFUSED(redlatch_lock_set_fair(lock, true), REDLATCH_INVALID_STATE, "acquired before");
     REFUSED(redlatch_lock_set_handoffs(lock, 1), REDLATCH_INVALID_STATE, "acquired before");
+    REFUSED(redlatch_lock_set_replicas(lock, 1, 1000), REDLATCH_INVALID_STATE, "acquired before");
     REFUSED(redlatch_lock_set_on_lost(lock, on_lost, NULL), REDLATCH_INVALID_STATE, "acquired before");
     REFUSED(redlatch_lock_set_on_lost_owned(lock, on_lost, NULL, never), REDLATCH_INVALID_STATE, "acquired before");
     REFUSED(redlatch_semaphore_set_permits(semaphore, 1), REDLATCH_INVALID_STATE, "acquired before");
@@ -401,6 +471,7 @@ static void settings_that_cannot_work_leave_the_ones_before(const redlatch_clien
     REFUSED(redlatch_semaphore_set_max_hold_ms(semaphore, 20000), REDLATCH_INVALID_STATE, "acquired before");
     REFUSED(redlatch_semaphore_set_fair(semaphore, true), REDLATCH_INVALID_STATE, "acquired before");
     REFUSED(redlatch_semaphore_set_handoffs(semaphore, 1), REDLATCH_INVALID_STATE, "acquired before");
+    REFUSED(redlatch_semaphore_set_replicas(semaphore, 1, 1000), REDLATCH_INVALID_STATE, "acquired before");
     REFUSED(redlatch_semaphore_set_on_lost(semaphore, on_lost, NULL), REDLATCH_INVALID_STATE, "acquired before");
     REFUSED(redlatch_semaphore_set_on_lost_owned(semaphore, on_lost, NULL, never), REDLATCH_INVALID_STATE, "acquired");
     redlatch_guard_free(guard);
@@ -499,6 +570,8 @@ int main(int argc, char **argv)
     lengths_that_cannot_be_are_refused_unread(client);
     names_are_bytes(client);
     urls_that_cannot_be_used_are_refused();
+    sentinel_logins_that_are_no_text_are_refused();
+    tls_that_cannot_be_is_refused();
     options_out_of_range_are_refused();
     settings_that_cannot_work_leave_the_ones_before(client);
     durations_at_the_edges_work(client);

@@ -226,8 +226,12 @@ void each_error_has_its_code_and_what_is_caught_differently_its_type(const Clien
     EXPECT(code_of([&] { return client.audit(""); }) == REDLATCH_INVALID_ARGUMENT);
     EXPECT(code_of([&] { return Client::open("nonsense"); }) == REDLATCH_INVALID_ARGUMENT);
     EXPECT(code_of([&] { return Client::open("memory://\0x"s); }) == REDLATCH_INVALID_ARGUMENT);
+    EXPECT(code_of([&] { Options().sentinel_login("\0u"s, "p"); }) == REDLATCH_INVALID_ARGUMENT);
+    EXPECT(code_of([&] { Options().sentinel_login("u", "\0p"s); }) == REDLATCH_INVALID_ARGUMENT);
+    EXPECT(code_of([&] { return client.lock("none").replicas(0, 1s); }) == REDLATCH_INVALID_ARGUMENT);
+    EXPECT(code_of([&] { return client.lock("never").replicas(1, 0s); }) == REDLATCH_INVALID_ARGUMENT);
     EXPECT(code_of([&] { return Client::open(Options().command_timeout(0s)); }) == REDLATCH_INVALID_ARGUMENT);
-    EXPECT(code_of([&] { return Client::open("redis-cluster://host"); }) == REDLATCH_UNSUPPORTED);
+    EXPECT(code_of([&] { return Client::open("memory://").lock("x").replicas(1, 1s); }) == REDLATCH_UNSUPPORTED);
     EXPECT(code_of([&] { return Client::open("unix:///nowhere/at/all").lock("x").acquire(); }) == REDLATCH_CONNECTION);
 
     auto used = client.lock("used");

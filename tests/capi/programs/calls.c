@@ -206,6 +206,7 @@ static redlatch_client *with_prefixes(const char *url, const char *prefix, const
     IS(redlatch_options_set_connect_timeout_ms(options, 5000), REDLATCH_OK);
     IS(redlatch_options_set_command_timeout_ms(options, 5000), REDLATCH_OK);
     IS(redlatch_options_set_poll_interval_ms(options, 200), REDLATCH_OK);
+    IS(redlatch_options_set_sentinel_login(options, "user", "password"), REDLATCH_OK);
     IS(redlatch_client_open_with(options, &client), REDLATCH_OK);
     redlatch_options_free(options);
     return client;
@@ -243,6 +244,21 @@ static void callbacks_can_be_set(const redlatch_client *client)
     IS(redlatch_lock_set_on_lost_owned(lock, on_lost, NULL, NULL), REDLATCH_OK);
     IS(redlatch_semaphore_set_on_lost(semaphore, on_lost, NULL), REDLATCH_OK);
     IS(redlatch_semaphore_set_on_lost_owned(semaphore, on_lost, NULL, NULL), REDLATCH_OK);
+    redlatch_lock_free(lock);
+    redlatch_semaphore_free(semaphore);
+}
+
+/* In memory there are none. */
+static void replicas_can_be_asked_for(const char *url, const redlatch_client *client)
+{
+    static const uint64_t timeouts[] = {1, 500, 3600000};
+    int32_t expected = strncmp(url, "memory:", 7) == 0 ? REDLATCH_UNSUPPORTED : REDLATCH_OK;
+    redlatch_lock *lock = lock_of(client, "calls:replicas");
+    redlatch_semaphore *semaphore = semaphore_of(client, "calls:replicas", 1);
+    for (size_t i = 0; i < sizeof timeouts / sizeof *timeouts; i++) {
+        IS(redlatch_lock_set_replicas(lock, 1, timeouts[i]), expected);
+        IS(redlatch_semaphore_set_replicas(semaphore, UINT32_MAX, timeouts[i]), expected);
+    }
     redlatch_lock_free(lock);
     redlatch_semaphore_free(semaphore);
 }
@@ -311,6 +327,7 @@ int main(int argc, char **argv)
     a_semaphore_does_all_that_a_semaphore_can(client);
     options_are_acted_on(argv[1]);
     callbacks_can_be_set(client);
+    replicas_can_be_asked_for(argv[1], client);
     a_timed_lock_ends_by_itself(client);
     a_switch_is_cancelled_once_and_for_all(client);
     an_audit_finds_what_nobody_will_ever_free(client, atoi(argv[2]));

@@ -264,6 +264,49 @@ static void a_server_that_is_not_there_is_no_connection(void)
     redlatch_client_free(client);
 }
 
+/* A server without any. */
+static void too_few_replicas_give_it_back(const redlatch_client *client)
+{
+    static const uint64_t waits[] = {0, 60000, REDLATCH_FOREVER};
+    redlatch_lock *lock = lock_of(client, "codes:replicas"), *same = lock_of(client, "codes:replicas");
+    redlatch_semaphore *semaphore = semaphore_of(client, "codes:replicas", 1);
+    redlatch_semaphore *same_permit = semaphore_of(client, "codes:replicas", 1);
+    redlatch_guard *guard = UNTOUCHED;
+    IS(redlatch_lock_set_replicas(lock, 1, 50), REDLATCH_OK);
+    IS(redlatch_semaphore_set_replicas(semaphore, 1, 50), REDLATCH_OK);
+    for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
+        /* At once, however long it might have waited. */
+        uint64_t before = now_ms();
+        REFUSED(redlatch_lock_acquire(lock, waits[i], NULL, &guard), REDLATCH_NOT_REPLICATED, "1 replicas");
+        REFUSED(redlatch_lock_with(lock, waits[i], ran, NULL), REDLATCH_NOT_REPLICATED, "1 replicas");
+        REFUSED(redlatch_semaphore_acquire(semaphore, waits[i], NULL, &guard), REDLATCH_NOT_REPLICATED, "1 replicas");
+        REFUSED(redlatch_semaphore_with(semaphore, waits[i], ran, NULL), REDLATCH_NOT_REPLICATED, "1 replicas");
+        CHECK(guard == UNTOUCHED && now_ms() - before < PATIENCE_MS);
+        IS(redlatch_lock_acquire(same, 0, NULL, &guard), REDLATCH_OK);
+        redlatch_guard_free(guard);
+        IS(redlatch_semaphore_acquire(same_permit, 0, NULL, &guard), REDLATCH_OK);
+        redlatch_guard_free(guard);
+        guard = UNTOUCHED;
+    }
+    redlatch_lock_free(lock);
+    redlatch_lock_free(same);
+    redlatch_semaphore_free(semaphore);
+    redlatch_semaphore_free(same_permit);
+}
+
+/* It is told before anything is acquired, and changes nothing. */
+static void in_memory_there_are_no_replicas(const redlatch_client *client)
+{
+    redlatch_lock *lock = lock_of(client, "codes:replicas");
+    redlatch_semaphore *semaphore = semaphore_of(client, "codes:replicas", 1);
+    REFUSED(redlatch_lock_set_replicas(lock, 1, 50), REDLATCH_UNSUPPORTED, "replica");
+    REFUSED(redlatch_semaphore_set_replicas(semaphore, 1, 50), REDLATCH_UNSUPPORTED, "replica");
+    redlatch_guard_free(held(lock));
+    redlatch_guard_free(permitted(semaphore));
+    redlatch_lock_free(lock);
+    redlatch_semaphore_free(semaphore);
+}
+
 static void an_answer_that_never_comes_is_unconfirmed(const char *url)
 {
     redlatch_options *options = NULL;
@@ -329,6 +372,11 @@ int main(int argc, char **argv)
     lost_says_why(argv[1], client);
     another_limit_is_a_mismatch(client);
     another_kind_of_value_is_a_conflict(argv[1], client);
+    if (argc == 4) {
+        too_few_replicas_give_it_back(client);
+    } else {
+        in_memory_there_are_no_replicas(client);
+    }
     redlatch_client_free(client);
     if (argc == 4) {
         a_server_that_is_not_there_is_no_connection();

@@ -102,6 +102,8 @@ static void all_is_inert(struct handles all)
     REFUSED(redlatch_options_set_connect_timeout_ms(all.options, 1), REDLATCH_FORKED, "fork");
     REFUSED(redlatch_options_set_command_timeout_ms(all.options, 1), REDLATCH_FORKED, "fork");
     REFUSED(redlatch_options_set_poll_interval_ms(all.options, 10), REDLATCH_FORKED, "fork");
+    REFUSED(redlatch_options_set_max_lease_ms(all.options, 10), REDLATCH_FORKED, "fork");
+    REFUSED(redlatch_options_set_node_timeout_ms(all.options, 1), REDLATCH_FORKED, "fork");
     REFUSED(redlatch_client_open_with(all.options, &no_client), REDLATCH_FORKED, "fork");
 
     REFUSED(redlatch_lock_set_lease_ms(all.lock, 10000), REDLATCH_FORKED, "fork");

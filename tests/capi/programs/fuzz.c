@@ -16,7 +16,8 @@
 #define LOST ONE_OF(REDLATCH_LOST)
 /* A lease can be over before its grant has arrived. */
 #define NOT_GRANTED                                                                                                    \
-    (ONE_OF(REDLATCH_BUSY) | ONE_OF(REDLATCH_TIMEOUT) | ONE_OF(REDLATCH_CANCELLED) | ONE_OF(REDLATCH_UNCONFIRMED))
+    (ONE_OF(REDLATCH_BUSY) | ONE_OF(REDLATCH_TIMEOUT) | ONE_OF(REDLATCH_CANCELLED) | ONE_OF(REDLATCH_UNCONFIRMED) |    \
+     ONE_OF(REDLATCH_NOT_REPLICATED))
 
 enum { CLIENTS = 3, OPTIONS = 2, LOCKS = 8, SEMAPHORES = 6, GUARDS = 16, CANCELS = 3, INSPECTIONS = 3 };
 enum { MAX_THREADS = 16 };
@@ -94,6 +95,20 @@ static uint64_t short_wait(struct fuzzer *fuzzer)
     return one_in(fuzzer, 2) ? 0 : below(fuzzer, 8);
 }
 
+/* How many replicas are to confirm each grant, and in what time. */
+struct confirmation {
+    uint32_t count;
+    uint64_t timeout_ms;
+};
+
+static struct confirmation any_confirmation(struct fuzzer *fuzzer)
+{
+    /* There are none, and each acquire finds that out only after this time: few are to want it. */
+    if (one_in(fuzzer, 8)) return (struct confirmation){1 + any_u32(fuzzer) / 2, 1 + below(fuzzer, 20)};
+    if (one_in(fuzzer, 2)) return (struct confirmation){0, any_u64(fuzzer)};
+    return (struct confirmation){any_u32(fuzzer), one_in(fuzzer, 2) ? 0 : 3600001 + next(fuzzer) / 2};
+}
+
 /* Bytes of which no more may be read than there are, however long they are said to be. */
 struct bytes {
     char *at;
@@ -125,6 +140,18 @@ static struct bytes any_bytes(struct fuzzer *fuzzer)
         break;
     }
     return bytes;
+}
+
+static const char *any_text(struct fuzzer *fuzzer)
+{
+    static const char *const texts[] = {NULL, "", "text", "\xff", "\xc3\xa9\r\n"};
+    return texts[below(fuzzer, sizeof texts / sizeof *texts)];
+}
+
+static const char *any_path(struct fuzzer *fuzzer)
+{
+    static const char *const paths[] = {NULL, "", "/", "/nowhere", "/dev/null", "\xff"};
+    return paths[below(fuzzer, sizeof paths / sizeof *paths)];
 }
 
 static void is_one_of(int line, const char *call, int32_t status, uint32_t expected)
@@ -282,7 +309,8 @@ static void step_with_a_client(struct fuzzer *fuzzer)
 {
     static const char *const urls[] = {"",          "x",           "memory://fuzz",   "redis://",
                                        "unix://",   "rediss://h/", "unix:///nowhere", "redis://h:99999/",
-                                       "http://h/", "memory://",   "redis://h/?x=1",  "redis://\xff@h/"};
+                                       "http://h/", "memory://",   "redis://h/?x=1",  "redis://\xff@h/",
+                                       "redis-sentinel://h/#m"};
     int32_t status;
     redlatch_client *client = UNTOUCHED;
     redlatch_options *new_options = UNTOUCHED;
@@ -292,7 +320,7 @@ static void step_with_a_client(struct fuzzer *fuzzer)
     uint32_t at_bytes = NULLS | INVALID | (bytes.at != NULL && !bytes.refused ? WORKED : 0);
     redlatch_options *set = slot != NULL ? slot->handle : NULL;
     uint32_t to_set = set != NULL ? WORKED : NULLS;
-    switch (below(fuzzer, 12)) {
+    switch (below(fuzzer, 18)) {
     case 0:
         CALL(redlatch_client_open(one_in(fuzzer, 9) ? NULL : urls[below(fuzzer, sizeof urls / sizeof *urls)], &client),
              WORKED | INVALID | NULLS | ONE_OF(REDLATCH_UNSUPPORTED));
@@ -335,7 +363,18 @@ static void step_with_a_client(struct fuzzer *fuzzer)
     case 9: CALL(redlatch_options_set_command_timeout_ms(set, any_u64(fuzzer)), to_set); break;
     case 10: CALL(redlatch_options_set_poll_interval_ms(set, any_u64(fuzzer)), to_set); break;
     case 11:
+        CALL(redlatch_options_set_sentinel_login(set, any_text(fuzzer), any_text(fuzzer)), to_set | NULLS | INVALID);
+        break;
+    case 16: CALL(redlatch_options_set_max_lease_ms(set, any_u64(fuzzer)), to_set); break;
+    case 17: CALL(redlatch_options_set_node_timeout_ms(set, any_u64(fuzzer)), to_set); break;
+    case 12:
         CALL(redlatch_options_set_url(set, urls[below(fuzzer, sizeof urls / sizeof *urls)]), to_set | INVALID);
+        break;
+    case 13: CALL(redlatch_options_set_tls(set, one_in(fuzzer, 2)), to_set); break;
+    case 14: CALL(redlatch_options_set_tls_ca_file(set, any_path(fuzzer)), to_set | NULLS | INVALID); break;
+    case 15:
+        CALL(redlatch_options_set_tls_client_certificate_files(set, any_path(fuzzer), any_path(fuzzer)),
+             to_set | NULLS | INVALID);
         break;
     }
     free(bytes.at);
@@ -386,6 +425,7 @@ static void step_that_names(struct fuzzer *fuzzer)
 
 /* What cannot be told from outside: whether another thread has acquired it by now. */
 #define SETS (handle == NULL ? NULLS : WORKED | INVALID | RELEASED)
+#define SETS_REPLICAS (handle == NULL ? NULLS : SETS | ONE_OF(REDLATCH_UNSUPPORTED))
 #define ASKS (handle == NULL ? NULLS : WORKED)
 
 static void step_with_a_lock(struct fuzzer *fuzzer)
@@ -400,7 +440,8 @@ static void step_with_a_lock(struct fuzzer *fuzzer)
     redlatch_inspection *seen = UNTOUCHED;
     struct slot made = {.name = UNCOUNTED};
     struct told *told;
-    switch (below(fuzzer, 16)) {
+    struct confirmation confirmation;
+    switch (below(fuzzer, 17)) {
     case 0: CALL(redlatch_lock_set_lease_ms(handle, any_u64(fuzzer)), SETS); break;
     case 1: CALL(redlatch_lock_set_max_hold_ms(handle, any_u64(fuzzer)), SETS); break;
     case 2: CALL(redlatch_lock_set_fair(handle, one_in(fuzzer, 2)), SETS); break;
@@ -435,6 +476,10 @@ static void step_with_a_lock(struct fuzzer *fuzzer)
              handle == NULL ? NULLS : ONE_OF(REDLATCH_CANCELLED));
         CHECK(guard == UNTOUCHED);
         break;
+    case 12:
+        confirmation = any_confirmation(fuzzer);
+        CALL(redlatch_lock_set_replicas(handle, confirmation.count, confirmation.timeout_ms), SETS_REPLICAS);
+        break;
     default: {
         uint64_t before = slot != NULL ? newest_of(slot, false) : 0, wait = short_wait(fuzzer);
         uint32_t refused = wait == 0 ? ONE_OF(REDLATCH_TIMEOUT) : ONE_OF(REDLATCH_BUSY);
@@ -465,9 +510,10 @@ static void step_with_a_semaphore(struct fuzzer *fuzzer)
     redlatch_inspection *seen = UNTOUCHED;
     struct slot made = {.name = UNCOUNTED};
     struct told *told;
+    struct confirmation confirmation;
     bool counted = slot != NULL && slot->name != UNCOUNTED;
     uint32_t mismatch = counted ? 0 : ONE_OF(REDLATCH_LIMIT_MISMATCH);
-    switch (sets_permits ? 99 : below(fuzzer, 18)) {
+    switch (sets_permits ? 99 : below(fuzzer, 19)) {
     case 99:
         number = any_u32(fuzzer);
         CALL(redlatch_semaphore_set_permits(handle, number), SETS);
@@ -512,6 +558,10 @@ static void step_with_a_semaphore(struct fuzzer *fuzzer)
     case 13:
         if (fuzzer->depth > 1) break;
         CALL(redlatch_semaphore_with(handle, short_wait(fuzzer), work, fuzzer), ASKS | LOST | NOT_GRANTED | mismatch);
+        break;
+    case 14:
+        confirmation = any_confirmation(fuzzer);
+        CALL(redlatch_semaphore_set_replicas(handle, confirmation.count, confirmation.timeout_ms), SETS_REPLICAS);
         break;
     default: {
         uint64_t before = slot != NULL ? newest_of(slot, true) : 0, wait = short_wait(fuzzer);

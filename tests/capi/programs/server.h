@@ -100,4 +100,21 @@ static inline int next_connection(int listening, int wait_ms)
     return connection;
 }
 
+/* Whether this is what the next connection at a port of this process says first. It is closed then. */
+static inline int is_told_first(int listening, const char *words, int wait_ms)
+{
+    char said[512];
+    size_t expected = strlen(words), got = 0;
+    int connection = next_connection(listening, wait_ms);
+    server_needs(connection >= 0 && expected <= sizeof said, "a connection");
+    while (got < expected) {
+        struct pollfd says = {connection, POLLIN, 0};
+        ssize_t more = poll(&says, 1, wait_ms) == 1 ? recv(connection, said + got, expected - got, 0) : 0;
+        if (more <= 0) break;
+        got += (size_t)more;
+    }
+    close(connection);
+    return got == expected && memcmp(said, words, expected) == 0;
+}
+
 #endif

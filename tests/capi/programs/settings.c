@@ -1,6 +1,6 @@
 /*
  * Each setting does what it is for, and nothing else does it: settings URL PID
- * PID is the server's process, which is stopped at times.
+ * PID is the server's process, which is stopped at times. The server has one replica.
  *
  * What a setting is set to here lies far from its default and from what the others are set to: on the side on which a
  * busy machine is no excuse.
@@ -94,6 +94,35 @@ static void the_connect_timeout_ends_an_opening_without_an_answer(void)
     redlatch_client_free(client);
 }
 
+#define NODES 3
+
+/* Servers that let everybody in and say nothing. */
+static void a_redlocks_node_timeout_and_max_lease_are_acted_on(void)
+{
+    int silent[NODES];
+    char nowhere[128];
+    redlatch_options *options = settings();
+    snprintf(nowhere, sizeof nowhere, "redlock://127.0.0.1:%u,127.0.0.1:%u,127.0.0.1:%u", silent_port(&silent[0]),
+             silent_port(&silent[1]), silent_port(&silent[2]));
+    IS(redlatch_options_set_url(options, nowhere), REDLATCH_OK);
+    IS(redlatch_options_set_max_lease_ms(options, 20000), REDLATCH_OK);
+    IS(redlatch_options_set_node_timeout_ms(options, 700), REDLATCH_OK);
+    IS(redlatch_options_set_command_timeout_ms(options, 10 * PATIENCE_MS), REDLATCH_OK);
+    redlatch_client *client = set(options);
+    redlatch_lock *lock = lock_of(client, "settings:redlock");
+    redlatch_guard *none = UNTOUCHED;
+    IS(redlatch_lock_set_lease_ms(lock, 20001), REDLATCH_OK);
+    REFUSED(redlatch_lock_acquire(lock, 0, NULL, &none), REDLATCH_INVALID_ARGUMENT, "max_lease");
+    IS(redlatch_lock_set_lease_ms(lock, 20000), REDLATCH_OK);
+    uint64_t before = now_ms();
+    REFUSED(redlatch_lock_acquire(lock, 0, NULL, &none), REDLATCH_NO_QUORUM, "3 servers");
+    uint64_t took = now_ms() - before;
+    CHECK(took >= 699 && took < PATIENCE_MS);
+    for (int i = 0; i < NODES; i++) close(silent[i]);
+    redlatch_lock_free(lock);
+    redlatch_client_free(client);
+}
+
 #define REQUESTS 6
 #define CONNECTIONS 3
 
@@ -130,6 +159,29 @@ static void the_pool_size_is_how_many_connections_there_are(void)
     for (int i = 0; i < CONNECTIONS; i++) close(connections[i]);
     for (int i = 0; i < REQUESTS; i++) join(threads[i]);
     redlatch_client_free(client);
+}
+
+/* And no other log-in, such as the master's in the URL. */
+static void the_sentinel_login_is_what_a_sentinel_is_told(void)
+{
+    static const struct {
+        const char *user, *password, *told;
+    } logins[] = {{"watcher", "secret", "*3\r\n$4\r\nAUTH\r\n$7\r\nwatcher\r\n$6\r\nsecret\r\n"},
+                  {"", "secret", "*2\r\n$4\r\nAUTH\r\n$6\r\nsecret\r\n"}};
+    for (size_t i = 0; i < sizeof logins / sizeof *logins; i++) {
+        int listening;
+        char sentinel[64];
+        redlatch_options *options = settings();
+        snprintf(sentinel, sizeof sentinel, "redis-sentinel://u:p@127.0.0.1:%u/0#master", silent_port(&listening));
+        IS(redlatch_options_set_url(options, sentinel), REDLATCH_OK);
+        IS(redlatch_options_set_sentinel_login(options, logins[i].user, logins[i].password), REDLATCH_OK);
+        redlatch_client *client = set(options);
+        pthread_t waiter = start(request, client);
+        CHECK(is_told_first(listening, logins[i].told, PATIENCE_MS));
+        close(listening);
+        join(waiter);
+        redlatch_client_free(client);
+    }
 }
 
 /* A wait that tells when it is over. */
@@ -346,6 +398,32 @@ static void a_timed_lease_is_not_renewed(const redlatch_client *client)
     redlatch_semaphore_free(semaphore);
 }
 
+static void so_many_replicas_confirm_it_in_time(const redlatch_client *client)
+{
+    redlatch_lock *lock = lock_of(client, "settings:replicas"), *two = lock_of(client, "settings:two replicas");
+    redlatch_semaphore *semaphore = semaphore_of(client, "settings:replicas", 1);
+    redlatch_semaphore *two_for_permit = semaphore_of(client, "settings:two replicas", 1);
+    redlatch_guard *none = UNTOUCHED;
+    IS(redlatch_lock_set_replicas(lock, 1, PATIENCE_MS), REDLATCH_OK);
+    IS(redlatch_semaphore_set_replicas(semaphore, 1, PATIENCE_MS), REDLATCH_OK);
+    redlatch_guard_free(held(lock));
+    redlatch_guard_free(permitted(semaphore));
+    /* Longer than the command timeout by default. */
+    IS(redlatch_lock_set_replicas(two, 2, 2500), REDLATCH_OK);
+    IS(redlatch_semaphore_set_replicas(two_for_permit, 2, 2500), REDLATCH_OK);
+    uint64_t before = now_ms();
+    REFUSED(redlatch_lock_acquire(two, 0, NULL, &none), REDLATCH_NOT_REPLICATED, "2 replicas in time: 1 did");
+    CHECK(now_ms() - before >= 2499 && now_ms() - before < PATIENCE_MS);
+    before = now_ms();
+    REFUSED(redlatch_semaphore_acquire(two_for_permit, 0, NULL, &none), REDLATCH_NOT_REPLICATED, "2 replicas");
+    CHECK(now_ms() - before >= 2499 && now_ms() - before < PATIENCE_MS);
+    CHECK(none == UNTOUCHED);
+    redlatch_lock_free(lock);
+    redlatch_lock_free(two);
+    redlatch_semaphore_free(semaphore);
+    redlatch_semaphore_free(two_for_permit);
+}
+
 static void permits_are_what_one_acquire_takes(const redlatch_client *client)
 {
     redlatch_semaphore *semaphore = semaphore_of(client, "settings:permits", 5);
@@ -368,12 +446,15 @@ int main(int argc, char **argv)
     the_command_timeout_ends_a_request_without_an_answer();
     the_connect_timeout_ends_an_opening_without_an_answer();
     the_pool_size_is_how_many_connections_there_are();
+    the_sentinel_login_is_what_a_sentinel_is_told();
+    a_redlocks_node_timeout_and_max_lease_are_acted_on();
     the_poll_interval_is_when_waiters_look();
     fair_threads_have_places_of_their_own(client, other);
     no_handoffs_are_none(client);
     the_lease_is_how_long_it_stays_taken(client);
     the_longest_hold_ends_what_is_renewed(client);
     a_timed_lease_is_not_renewed(client);
+    so_many_replicas_confirm_it_in_time(client);
     permits_are_what_one_acquire_takes(client);
     redlatch_client_free(client);
     redlatch_client_free(other);

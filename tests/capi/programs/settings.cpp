@@ -1,6 +1,6 @@
 // Each setter of redlatch.hpp sets what it names: see settings.c, which says more.
 //
-// Usage: settings URL PID; the server's process is stopped at times.
+// Usage: settings URL PID; the server's process is stopped at times. The server has one replica.
 
 #include <atomic>
 #include <chrono>
@@ -99,6 +99,25 @@ void timeouts_end_what_has_no_answer(const std::string &url, pid_t server) {
     close(silent);
 }
 
+/** Servers that let everybody in and say nothing. */
+void a_redlocks_node_timeout_and_max_lease_are_acted_on() {
+    int silent[3] = {};
+    std::string nowhere = "redlock://";
+    for (int &listening : silent) {
+        nowhere += "127.0.0.1:" + std::to_string(silent_port(&listening)) + (&listening == &silent[2] ? "" : ",");
+    }
+    const auto settings = Options().url(nowhere).max_lease(20s).node_timeout(700ms).command_timeout(10 * patience);
+    const auto client = Client::open(settings);
+    auto lock = client.lock("settings.cpp:redlock");
+    lock.lease(21s);
+    fails_after(0ms, REDLATCH_INVALID_ARGUMENT, [&] { return lock.try_acquire(); });
+    lock.lease(20s);
+    fails_after(699ms, REDLATCH_NO_QUORUM, [&] { return lock.try_acquire(); });
+    for (const int listening : silent) {
+        close(listening);
+    }
+}
+
 /** Requests of so many threads, of which none is answered: with more room, each would have a connection of its own. */
 void the_pool_size_is_how_many_connections_there_are() {
     int listening = 0;
@@ -129,6 +148,18 @@ void the_pool_size_is_how_many_connections_there_are() {
     for (auto &thread : threads) {
         thread.join();
     }
+}
+
+void the_sentinel_login_is_what_a_sentinel_is_told() {
+    int listening = 0;
+    const auto sentinel = "redis-sentinel://127.0.0.1:" + std::to_string(silent_port(&listening)) + "/0#master";
+    const auto client = Client::open(Options().url(sentinel).sentinel_login("watcher", "secret"));
+    std::thread request([&client] {
+        fails_after(0s, REDLATCH_CONNECTION, [&client] { return client.lock("x").try_acquire(); });
+    });
+    EXPECT(is_told_first(listening, "*3\r\n$4\r\nAUTH\r\n$7\r\nwatcher\r\n$6\r\nsecret\r\n", 30'000));
+    close(listening);
+    request.join();
 }
 
 /**
@@ -221,6 +252,19 @@ void a_longest_hold_and_a_timed_lease_end(const Client &client) {
     ends(client.semaphore("settings.cpp:timed", 1).timed(800ms), LostReason::Expired);
 }
 
+/** Those who want two wait longer than the command timeout, by default. */
+template <class Acquirable> void so_many_replicas_confirm_it_in_time(Acquirable one, Acquirable two) {
+    one.replicas(1, patience).acquire().release();
+    two.replicas(2, 2500ms);
+    fails_after(2499ms, REDLATCH_NOT_REPLICATED, [&] { return two.acquire(); });
+    try {
+        static_cast<void>(two.try_acquire());
+        EXPECT(false && "two confirmed it");
+    } catch (const redlatch::NotReplicated &error) {
+        EXPECT(error.code() == REDLATCH_NOT_REPLICATED);
+    }
+}
+
 void permits_are_what_one_acquire_takes(const Client &client) {
     const auto semaphore = client.semaphore("settings.cpp:permits", 5).permits(3);
     const Guard permit = semaphore.acquire();
@@ -238,6 +282,8 @@ int main(int argc, char **argv) {
         prefixes_stand_before_names(url);
         timeouts_end_what_has_no_answer(url, server);
         the_pool_size_is_how_many_connections_there_are();
+        the_sentinel_login_is_what_a_sentinel_is_told();
+        a_redlocks_node_timeout_and_max_lease_are_acted_on();
         the_poll_interval_is_when_waiters_look(url);
         const auto lock = [](const Client &by) { return by.lock("settings.cpp:fair"); };
         const auto semaphore = [](const Client &by) { return by.semaphore("settings.cpp:fair", 1); };
@@ -246,6 +292,9 @@ int main(int argc, char **argv) {
         no_handoffs_are_none(client);
         the_lease_is_how_long_it_stays_taken(client);
         a_longest_hold_and_a_timed_lease_end(client);
+        so_many_replicas_confirm_it_in_time(client.lock("settings.cpp:one"), client.lock("settings.cpp:two"));
+        so_many_replicas_confirm_it_in_time(client.semaphore("settings.cpp:one", 1),
+                                            client.semaphore("settings.cpp:two", 1));
         permits_are_what_one_acquire_takes(client);
     } catch (const redlatch::Error &error) {
         std::cerr << "unexpected: " << error.code() << ": " << error.what() << std::endl;

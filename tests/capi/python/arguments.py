@@ -97,6 +97,13 @@ class Settings(Scenario):
             lambda: semaphore(name, 2, permits=0),
             lambda: semaphore(name, 2, timed=1, lease=1),
             lambda: semaphore(name, 2, timed=0),
+            lambda: lock(name, replicas=(0, 1)),
+            lambda: lock(name, replicas=(-1, 1)),
+            lambda: lock(name, replicas=(1, 0)),
+            lambda: lock(name, replicas=(1, -1)),
+            lambda: lock(name, replicas=(1, 3601)),
+            lambda: semaphore(name, 2, replicas=(2**32, 1)),
+            lambda: self.client.timed_lock(name, 30, replicas=(1, float("inf"))),
             lambda: lock(name).acquire(timeout=-1),
             lambda: lock(name).acquire(timeout=float("nan")),
         ):
@@ -110,6 +117,11 @@ class Settings(Scenario):
             lambda: semaphore(name, 1.5),
             lambda: semaphore(name, True),
             lambda: lock(name, lease="30"),
+            lambda: lock(name, replicas=1),
+            lambda: lock(name, replicas=(1, 2, 3)),
+            lambda: lock(name, replicas="12"),
+            lambda: lock(name, replicas=(1.5, 1)),
+            lambda: lock(name, replicas=(1, True)),
             lambda: lock(name).acquire(timeout="5"),
             # As threading.Lock would have it: never silently a wait of a second.
             lambda: lock(name).acquire(True),
@@ -157,11 +169,19 @@ class Settings(Scenario):
             {"connect_timeout": 0},
             {"command_timeout": 3601},
             {"poll_interval": 0.009},
+            {"sentinel_login": ("u\0", "p")},
+            {"sentinel_login": ("u", "p\0")},
+            {"sentinel_login": ("u", "\ud800")},
+            {"max_lease": 0.009},
+            {"node_timeout": 0},
         ):
             with self.assertRaises(redlatch.InvalidArgument, msg=wrong):
                 redlatch.Client(**wrong)
+        for wrong in ("up", ("u",), ("u", None), ["u", "p"]):
+            with self.assertRaises(TypeError, msg=wrong):
+                redlatch.Client(URL, sentinel_login=wrong)
         with self.assertRaises(redlatch.Unsupported):
-            redlatch.Client("redis-cluster://127.0.0.1/")
+            redlatch.Client("memory://").lock(name, replicas=(1, 1))
 
     def test_no_password_is_shown(self):
         client = redlatch.Client("redis://:hunter2@127.0.0.1:1/")
@@ -170,6 +190,15 @@ class Settings(Scenario):
             lock.inspect()
         for shown in (repr(client), repr(lock), str(raised.exception), repr(raised.exception)):
             self.assertNotIn("hunter2", shown)
+        for wrong in (
+            {"url": "redis://:hunter2\ud800@127.0.0.1/"},
+            {"sentinel_login": ("u", "hunter2\ud800")},
+            {"sentinel_login": ("u", "hunter2\0")},
+            {"sentinel_login": ("u", b"hunter2", "another")},
+        ):
+            with self.assertRaises((redlatch.InvalidArgument, TypeError)) as refused:
+                redlatch.Client(**wrong)
+            self.assertNotIn("hunter2", str(refused.exception) + str(refused.exception.__cause__))
 
 
 if __name__ == "__main__":

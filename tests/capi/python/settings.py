@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -60,6 +61,19 @@ class Clients(Scenario):
             client = redlatch.Client(f"redis://127.0.0.1:{port}/1", connect_timeout=1.6)
             self.fails_after(1.599, redlatch.ConnectionFailed, client.lock("x").try_acquire)
 
+    def test_a_redlocks_node_timeout_and_max_lease_are_acted_on(self):
+        with contextlib.ExitStack() as silent:
+            ports = []
+            for _ in range(3):
+                listening, port = silent_port()
+                silent.enter_context(listening)
+                ports.append(f"127.0.0.1:{port}")
+            url = "redlock://" + ",".join(ports)
+            client = redlatch.Client(url, max_lease=20, node_timeout=0.7, command_timeout=600)
+            with self.assertRaises(redlatch.InvalidArgument):
+                client.lock("x", lease=20.001).try_acquire()
+            self.fails_after(0.699, redlatch.NoQuorum, client.lock("x", lease=20).try_acquire)
+
     def test_the_pool_size_is_how_many_connections_there_are(self):
         # Requests of so many threads, of which none is answered: with more room, each would have one of its own.
         listening, port = silent_port()
@@ -80,6 +94,22 @@ class Clients(Scenario):
             for request in requests:
                 with self.assertRaises((redlatch.Unconfirmed, redlatch.ConnectionFailed)):
                     request.result(PATIENCE)
+
+    def test_the_sentinel_login_is_what_a_sentinel_is_told(self):
+        listening, port = silent_port()
+        url = f"redis-sentinel://127.0.0.1:{port}/0#master"
+        lock = redlatch.Client(url, sentinel_login=("watcher", "secret")).lock("x")
+        expected = b"*3\r\n$4\r\nAUTH\r\n$7\r\nwatcher\r\n$6\r\nsecret\r\n"
+        with ThreadPoolExecutor(1) as pool:
+            request = pool.submit(lock.try_acquire)
+            with listening:
+                listening.settimeout(PATIENCE)
+                connection = listening.accept()[0]
+                with connection, connection.makefile("rb") as stream:
+                    connection.settimeout(PATIENCE)
+                    self.assertEqual(stream.read(len(expected)), expected)
+            with self.assertRaises(redlatch.ConnectionFailed):
+                request.result(PATIENCE)
 
     def test_the_poll_interval_is_when_waiters_look(self):
         lock = redlatch.Client(URL, poll_interval=600).lock(self.a_name())
@@ -112,6 +142,8 @@ class Clients(Scenario):
 
 
 class LocksAndSemaphores(Scenario):
+    """On a server with one replica."""
+
     def both(self, client=None, **settings):
         """A lock and a semaphore that are set alike."""
         client, name = client or self.client, self.a_name()
@@ -180,6 +212,19 @@ class LocksAndSemaphores(Scenario):
         # It ends earlier by what clocks may drift apart: 1 % and 2 ms.
         self.assertGreaterEqual(time.monotonic() - started, length * 0.99 - 0.003)
         self.assertEqual(guard.lost_reason, reason)
+
+    def test_so_many_replicas_confirm_it_in_time(self):
+        timed = functools.partial(self.client.timed_lock, self.a_name(), 600)
+        for acquirable in (*self.both(replicas=(1, PATIENCE)), timed(replicas=(1, PATIENCE))):
+            acquirable.acquire().release()
+        for acquirable in (*self.both(replicas=(2, 2.5)), timed(replicas=(2, 2.5))):
+            # Longer than the command timeout by default.
+            started = time.monotonic()
+            with self.assertRaises(redlatch.NotReplicated) as raised:
+                acquirable.acquire()
+            self.assertGreaterEqual(time.monotonic() - started, 2.499)
+            self.assertEqual(raised.exception.code, -7)
+            self.assertIn("2 replicas", str(raised.exception))
 
     def test_permits_are_what_one_acquire_takes(self):
         semaphore = self.client.semaphore(self.a_name(), 5, permits=3)

@@ -279,7 +279,7 @@ impl Matches {
 
 /// One of redlatch's scripts, as it is sent.
 pub struct Script {
-    /// What it is for: `lock` or `semaphore`.
+    /// What it is for: `lock`, `semaphore`, or `quorum` for a lock on several servers.
     pub slot: &'static str,
     pub name: &'static str,
     pub text: &'static str,
@@ -297,7 +297,7 @@ impl Script {
     }
 }
 
-/// The scripts for locks and for semaphores: each is put together from files.
+/// All the scripts: each is put together from files.
 static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
     macro_rules! file {
         ($name:literal) => {
@@ -331,13 +331,22 @@ static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
             ]
         };
     }
-    let set_limit = script!("semaphore", "queue", "set_limit");
+    macro_rules! of_several_servers {
+        ($name:literal) => {
+            ("quorum", $name, concat!(file!("base"), file!($name)))
+        };
+    }
     let acquire_several = (
         "lock",
         "acquire_several",
         concat!(file!("base"), file!("acquire_several")),
     );
-    let others = [set_limit, acquire_several];
+    let others = [
+        script!("semaphore", "queue", "set_limit"),
+        acquire_several,
+        of_several_servers!("quorum_grant"),
+        of_several_servers!("quorum_raise"),
+    ];
     let all = kit!("lock").into_iter().chain(kit!("semaphore")).chain(others);
     all.map(|(slot, name, text)| Script {
         slot,
@@ -362,9 +371,9 @@ pub fn load_scripts(server: &Server) {
     load.exec(&mut server.connection()).expect("the scripts to be loaded");
 }
 
-/// Whether a command runs redlatch's script for acquiring.
+/// Whether a command runs redlatch's script for acquiring, on a single server or on one of several.
 pub fn is_acquire(args: &[Vec<u8>]) -> bool {
-    runs(args, "acquire")
+    runs(args, "acquire") || runs(args, "quorum_grant")
 }
 
 /// Whether a command runs redlatch's script for acquiring several locks at once.
@@ -376,6 +385,11 @@ pub fn is_acquire_several(args: &[Vec<u8>]) -> bool {
 pub fn is_registration(args: &[Vec<u8>]) -> bool {
     // It says at which channel to knock. The keys of helpers begin with a hash tag.
     is_acquire(args) && args.iter().any(|arg| arg.starts_with(b"redlatch:"))
+}
+
+/// Whether a command runs redlatch's script by which one of several servers catches up with the others.
+pub fn is_raise(args: &[Vec<u8>]) -> bool {
+    runs(args, "quorum_raise")
 }
 
 /// Whether a command runs redlatch's script for renewing and extending.

@@ -1,0 +1,79 @@
+//! The background work's own line to the servers.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{
+    Inner,
+    panel::{Errand, outcomes},
+};
+use crate::store::{
+    Chore, Failure, Found, Upkeep, because,
+    redis::{
+        parts::{Call, Connection},
+        reply,
+    },
+};
+
+/// How many chores the servers are given at once, for an answer within the time that they have for one.
+const BATCH: usize = 64;
+
+pub(super) struct QuorumUpkeep {
+    inner: Arc<Inner>,
+    lines: Vec<Connection>,
+}
+
+impl QuorumUpkeep {
+    pub(super) fn new(inner: Arc<Inner>) -> Self {
+        let lines = inner.panel.lines();
+        Self { inner, lines }
+    }
+
+    fn perform_batch(&mut self, chores: &[Chore], end: Instant) -> Vec<Result<Found, Failure>> {
+        let Inner { panel, .. } = &*self.inner;
+        let calls = chores.iter().map(|chore| match chore {
+            Chore::Renew(hold, lease, _) => panel.scripts.renewing(hold, *lease),
+            // Nobody has a place here: what is left to take back is what it may hold.
+            Chore::Evict(hold) | Chore::Withdraw(hold) => panel.scripts.evicting(hold),
+        });
+        let calls: Vec<Call> = calls.collect();
+        let nodes = panel.to_be_asked();
+        let errands = self.lines.iter_mut().enumerate().filter(|(at, _)| nodes.contains(*at));
+        let errands = errands.map(|(at, connection)| Errand {
+            at,
+            connection,
+            calls: &calls,
+        });
+        let sent = panel.clock.now();
+        let answers = panel.run(errands.collect(), end);
+        let conclude = |(nth, chore): (usize, &Chore)| {
+            let found = outcomes(&answers, nth, reply::found);
+            match chore {
+                Chore::Renew(hold, lease, _) => self.inner.conclude_renewal(hold, sent + *lease, &found),
+                Chore::Evict(hold) | Chore::Withdraw(hold) => {
+                    let held = self.inner.mender.note(|ledger, _| ledger.ended(hold));
+                    self.inner.conclude_release(hold, held, &found)
+                }
+            }
+        };
+        chores.iter().enumerate().map(conclude).collect()
+    }
+}
+
+impl Upkeep for QuorumUpkeep {
+    fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
+        let end = Instant::now() + timeout;
+        let mut answers = Vec::with_capacity(chores.len());
+        for batch in chores.chunks(BATCH) {
+            if Instant::now() < end {
+                answers.extend(self.perform_batch(batch, end));
+            } else {
+                let late = Failure::NotSent(because("the time was over before it could be sent"));
+                answers.extend(batch.iter().map(|_| Err(late.clone())));
+            }
+        }
+        answers
+    }
+}

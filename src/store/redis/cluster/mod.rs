@@ -1,0 +1,377 @@
+//! A Redis Cluster: its nodes, what is known of which has which slot, and the way of a request to the right one.
+
+mod audit;
+mod course;
+mod redirect;
+mod slots;
+mod upkeep;
+
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use redis::{ConnectionInfo, Value};
+
+pub(super) use self::{audit::ClusterAuditor, slots::Endpoint, upkeep::ClusterLine};
+use self::{course::Course, redirect::Next, slots::SlotMap};
+use super::{
+    Settings,
+    connection::{Connection, Opener},
+    node::Node,
+    permission,
+    pool::Urgency,
+    reply,
+};
+use crate::{
+    Error,
+    error::Source,
+    interrupt::Interrupt,
+    store::{Failure, because},
+    sync::{Condvar, Mutex},
+};
+
+/// How old what is known of the slots must be, at least, to be asked for again.
+const FRESH: Duration = Duration::from_millis(50);
+
+pub(super) struct Cluster {
+    /// The first node of the URL, whose log-in is good for all.
+    model: ConnectionInfo,
+    seeds: Vec<Endpoint>,
+    settings: Settings,
+    state: Mutex<State>,
+    /// Whoever learned the map is done with it.
+    learned: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    map: Arc<SlotMap>,
+    /// When the map was told by a node.
+    told_at: Option<Instant>,
+    /// Whether something does not fit the map.
+    doubtful: bool,
+    /// Whether a thread is asking for the map.
+    learning: bool,
+    nodes: HashMap<Endpoint, Entry>,
+}
+
+struct Entry {
+    node: Arc<Node>,
+    /// The number of its lane for the background work.
+    lane: usize,
+    /// Whether the last request to it got no answer.
+    suspect: bool,
+}
+
+/// Where the background work is done whose node is not known.
+const LANE_OF_THE_UNKNOWN: usize = 0;
+
+/// No node of the cluster could be asked.
+#[derive(Debug, thiserror::Error)]
+#[error("none of the cluster's nodes could be asked which of them has the key, {tried} of {tried} tried")]
+struct NobodyAsked {
+    tried: usize,
+    source: Source,
+}
+
+/// What a request is made on: a connection; whether the node is to be told that it was named by an ASK; by when it must
+/// be answered.
+pub(super) type Attempt<'a> = &'a mut dyn FnMut(&mut Connection, bool, Instant) -> Result<Value, Failure>;
+
+impl Cluster {
+    pub(super) fn new(seeds: &[ConnectionInfo], settings: &Settings) -> Result<Self, Error> {
+        let addresses = seeds.iter().filter_map(|seed| Endpoint::of(seed.addr())).collect();
+        let model = seeds.first().ok_or_else(|| Error::invalid("a cluster of no nodes"))?;
+        Ok(Self {
+            model: model.clone(),
+            seeds: addresses,
+            settings: settings.clone(),
+            state: Mutex::default(),
+            learned: Condvar::default(),
+        })
+    }
+
+    /// Makes a request about the keys in `slot`, at whichever node has them, within `timeout`; at most half of which
+    /// goes into waiting for a connection. Redirections are followed, and while the cluster is in the middle of a change
+    /// the request is made again; one that may have run is not.
+    pub(super) fn ask(
+        &self,
+        slot: u16,
+        urgency: Urgency,
+        timeout: Duration,
+        interrupt: Option<&Interrupt>,
+        attempt: Attempt,
+    ) -> Result<Value, Failure> {
+        let mut course = Course::new(timeout, interrupt);
+        self.refresh(course.deadline);
+        let outcome = self.follow(slot, urgency, &mut course, attempt);
+        match (outcome, course.begun) {
+            // What was seen last says that nothing ran, but an attempt before it may have begun.
+            (Err(failure), Some(begun)) if !failure.is_unanswered() => Err(begun),
+            (outcome, _) => outcome,
+        }
+    }
+
+    fn follow(&self, slot: u16, urgency: Urgency, course: &mut Course, attempt: Attempt) -> Result<Value, Failure> {
+        let mut redirected = None;
+        loop {
+            let (address, asking) = match redirected.take() {
+                Some(hop) => hop,
+                None => (self.owner(slot, course)?, false),
+            };
+            let node = self.node(&address);
+            let outcome = {
+                let (mut connection, _) = node.connection(urgency, course.left())?;
+                attempt(&mut connection, asking, course.deadline)
+            };
+            self.note(&address, outcome.as_ref().err());
+            course.note(&outcome);
+            let next = Next::after(&outcome, &address);
+            let goes_on = match &next {
+                Next::Done => return outcome,
+                Next::Moved(to) => {
+                    self.learn_owner(slot, to);
+                    redirected = Some((to.clone(), false));
+                    course.hop()?
+                }
+                Next::Ask(to) => {
+                    redirected = Some((to.clone(), true));
+                    course.hop()?
+                }
+                Next::Later | Next::Relearn => course.pause()?,
+            };
+            if !goes_on {
+                // Nodes have answered: the cluster is there, whatever became of this one.
+                return Err(match redirect::gave_up(outcome) {
+                    Failure::Unreachable(source) => Failure::NotSent(source),
+                    other => other,
+                });
+            }
+            if next == Next::Relearn {
+                self.learn(Instant::now(), course.share(), Some(&address))?;
+            }
+        }
+    }
+
+    /// The master of `slot`, once there is one.
+    fn owner(&self, slot: u16, course: &mut Course) -> Result<Endpoint, Failure> {
+        loop {
+            if let Some(owner) = self.map().owner(slot) {
+                return Ok(owner.clone());
+            }
+            let begin = Instant::now();
+            self.learn(begin.checked_sub(FRESH).unwrap_or(begin), course.deadline, None)?;
+            if self.map().owner(slot).is_none() && !course.pause()? {
+                let why = format!("no node of the cluster serves slot {slot}, which the key is in");
+                return Err(Failure::Unready(because(why)));
+            }
+        }
+    }
+
+    fn map(&self) -> Arc<SlotMap> {
+        self.state.lock().map.clone()
+    }
+
+    /// Takes in that a node gave another as the one that has `slot`: others may have changed hands as well.
+    fn learn_owner(&self, slot: u16, owner: &Endpoint) {
+        let mut state = self.state.lock();
+        Arc::make_mut(&mut state.map).give(slot, owner.clone());
+        state.doubtful = true;
+    }
+
+    /// Takes in how a request to a node has ended.
+    pub(super) fn note(&self, address: &Endpoint, failure: Option<&Failure>) {
+        let unanswered = match failure {
+            None => false,
+            Some(Failure::Unreachable(_) | Failure::NotSent(_) | Failure::Cut(_) | Failure::Silent(_)) => true,
+            Some(_) => return,
+        };
+        let mut state = self.state.lock();
+        state.doubtful |= unanswered;
+        if let Some(entry) = state.nodes.get_mut(address) {
+            entry.suspect = unanswered;
+        }
+    }
+
+    /// Takes in that something does not fit the map.
+    fn doubt(&self) {
+        self.state.lock().doubtful = true;
+    }
+
+    /// Brings the map up to date if it is doubtful or there is none, and nobody does so already. It goes on with what
+    /// there is if that fails.
+    fn refresh(&self, deadline: Instant) {
+        let now = Instant::now();
+        let is_due = {
+            let state = self.state.lock();
+            let is_fresh = state.told_at.is_some_and(|at| now < at + FRESH);
+            state.doubtful && !state.learning && !is_fresh
+        };
+        if is_due {
+            let _ = self.learn(now, now + deadline.saturating_duration_since(now) / 2, None);
+        }
+    }
+
+    /// Sees to it that the map was told at `since` or later, by any node that can be reached, and not by the one to
+    /// `avoid` if there is another.
+    fn learn(&self, since: Instant, deadline: Instant, avoid: Option<&Endpoint>) -> Result<(), Failure> {
+        let mut state = self.state.lock();
+        loop {
+            if state.told_at.is_some_and(|at| at >= since) {
+                return Ok(());
+            }
+            if !state.learning {
+                break;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                let why = "which node of the cluster has the key could not be learned in time";
+                return Err(Failure::NotSent(because(why)));
+            }
+            state = self.learned.wait_for(state, left);
+        }
+        (state.learning, state.doubtful) = (true, false);
+        drop(state);
+        let told = self.ask_around(deadline, avoid);
+        let mut state = self.state.lock();
+        state.learning = false;
+        let outcome = told.map(|map| state.take_in(map, &self.seeds));
+        state.doubtful |= outcome.is_err();
+        drop(state);
+        self.learned.notify_all();
+        // The connections of nodes that are gone are closed here, not under the mutex.
+        outcome.map(drop)
+    }
+
+    /// Asks one node after the other for the map, those first that are likely to answer.
+    fn ask_around(&self, deadline: Instant, avoid: Option<&Endpoint>) -> Result<SlotMap, Failure> {
+        let mut worst = None;
+        let candidates = self.candidates(avoid);
+        for address in &candidates {
+            // Half of what is left, so that a silent one leaves some for the others.
+            let share = deadline.saturating_duration_since(Instant::now()) / 2;
+            let told = self.ask_for_map(address, share);
+            self.note(address, told.as_ref().err());
+            match told {
+                Ok(map) => return Ok(map),
+                Err(failure) if worst.as_ref().is_none_or(|worst| weight(&failure) > weight(worst)) => {
+                    worst = Some(failure);
+                }
+                Err(_) => {}
+            }
+        }
+        let tried = candidates.len();
+        let nobody = |source| -> Source { Arc::new(NobodyAsked { tried, source }) };
+        Err(match worst {
+            // Nothing was asked but where to ask.
+            Some(Failure::Cut(source) | Failure::Unreachable(source)) => Failure::Unreachable(nobody(source)),
+            Some(Failure::Silent(source) | Failure::NotSent(source)) => Failure::NotSent(nobody(source)),
+            Some(answer) => answer,
+            None => Failure::Unreachable(because("the cluster has no nodes")),
+        })
+    }
+
+    fn ask_for_map(&self, address: &Endpoint, timeout: Duration) -> Result<SlotMap, Failure> {
+        let node = self.node(address);
+        let (mut connection, deadline) = node.connection(Urgency::First, timeout)?;
+        connection.open(deadline)?;
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let answer = connection.exchange([&command], deadline)?.remove(0);
+        match permission::checked_command("cluster|slots", answer)? {
+            Value::ServerError(error) => Err(reply::failure(error)),
+            answer => match SlotMap::read(&answer, address) {
+                Some(map) if map.is_empty() => {
+                    Err(Failure::Unready(because(format!("{address} is a node of no cluster"))))
+                }
+                Some(map) => Ok(map),
+                None => Err(reply::unexpected(&answer)),
+            },
+        }
+    }
+
+    /// The nodes that can be asked anything, those first that are likely to answer.
+    fn candidates(&self, avoid: Option<&Endpoint>) -> Vec<Endpoint> {
+        let state = self.state.lock();
+        let mut known: Vec<&Endpoint> = state.map.nodes().collect();
+        // Not all at the same one.
+        fastrand::shuffle(&mut known);
+        let mut all: Vec<Endpoint> = Vec::new();
+        for address in known.into_iter().chain(&self.seeds) {
+            if !all.contains(address) {
+                all.push(address.clone());
+            }
+        }
+        let is_suspect = |address: &Endpoint| state.nodes.get(address).is_some_and(|entry| entry.suspect);
+        all.sort_by_key(|address| (Some(address) == avoid, is_suspect(address)));
+        all
+    }
+
+    /// A node to hear knocks at, if possible none of those `tried`: they are told at every node.
+    pub(super) fn listening_post(&self, tried: &[Endpoint]) -> (Endpoint, Arc<Node>) {
+        let candidates = self.candidates(None);
+        let post = candidates.iter().find(|address| !tried.contains(address));
+        // There is at least one seed.
+        let post = post.unwrap_or(&candidates[0]).clone();
+        let node = self.node(&post);
+        (post, node)
+    }
+
+    /// Whether a node is part of the cluster, as far as is known.
+    pub(super) fn has(&self, address: &Endpoint) -> bool {
+        let map = self.map();
+        map.nodes().any(|node| node == address) || self.seeds.contains(address)
+    }
+
+    pub(super) fn node(&self, address: &Endpoint) -> Arc<Node> {
+        let mut state = self.state.lock();
+        if let Some(entry) = state.nodes.get(address) {
+            return entry.node.clone();
+        }
+        let info = self.model.clone().set_addr(address.reached_as(self.model.addr()));
+        let node = Arc::new(Node::new(Opener::new(&info, &self.settings), self.settings.pool_size));
+        let entry = Entry {
+            node: node.clone(),
+            lane: state.free_lane(),
+            suspect: false,
+        };
+        state.nodes.insert(address.clone(), entry);
+        node
+    }
+
+    /// The lane of the node that has `slot`.
+    pub(super) fn lane(&self, slot: u16) -> usize {
+        let state = self.state.lock();
+        let entry = state.map.owner(slot).and_then(|owner| state.nodes.get(owner));
+        entry.map_or(LANE_OF_THE_UNKNOWN, |entry| entry.lane)
+    }
+}
+
+impl State {
+    /// Takes in a map that was just told. Returns the nodes that are not on it, and are forgotten.
+    fn take_in(&mut self, map: SlotMap, seeds: &[Endpoint]) -> Vec<Entry> {
+        let is_gone = |address: &Endpoint| !map.nodes().any(|node| node == address) && !seeds.contains(address);
+        let gone: Vec<Endpoint> = self.nodes.keys().filter(|address| is_gone(address)).cloned().collect();
+        self.map = Arc::new(map);
+        self.told_at = Some(Instant::now());
+        gone.iter().filter_map(|address| self.nodes.remove(address)).collect()
+    }
+
+    /// The least number of a lane that no node has, so that they do not grow as nodes come and go.
+    fn free_lane(&self) -> usize {
+        let is_free = |lane: &usize| self.nodes.values().all(|entry| entry.lane != *lane);
+        (LANE_OF_THE_UNKNOWN + 1..).find(is_free).unwrap_or(LANE_OF_THE_UNKNOWN)
+    }
+}
+
+/// How much a failure to be told the map says about the cluster: an answer more than silence, and that more than nobody.
+fn weight(failure: &Failure) -> u8 {
+    match failure {
+        Failure::Unreachable(_) | Failure::Cut(_) => 0,
+        Failure::NotSent(_) | Failure::Silent(_) => 1,
+        Failure::Unready(_) => 2,
+        _ => 3,
+    }
+}

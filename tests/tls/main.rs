@@ -1,0 +1,10 @@
+//! Servers that are spoken to over TLS.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod everyday;
+mod faults;
+mod relay;
+mod settings;
+mod trust;
