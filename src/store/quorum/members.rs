@@ -210,7 +210,7 @@ mod tests {
             because,
             redis::{
                 Settings,
-                parts::{Node, Sighting},
+                parts::{Node, Opener, Sighting},
                 process::Process,
                 url,
             },
@@ -224,8 +224,11 @@ mod tests {
             pool_size: 1,
             connect_timeout: Duration::from_secs(1),
             command_timeout: Duration::from_secs(1),
+            sentinel_login: None,
+            tls: None,
         };
-        let node = Node::new(&url::parse("redis://nowhere/").unwrap(), &settings);
+        let info = url::parse("redis://nowhere/").unwrap();
+        let node = Node::new(Opener::new(&info, &settings), settings.pool_size);
         Member::new(node, "nowhere".into(), MAX_LEASE)
     }
 
