@@ -505,6 +505,29 @@ int32_t redlatch_options_set_tls_client_certificate_files(redlatch_options *opti
                                                           const char *key_path);
 
 /**
+ * Sets the longest lease on a Redlock ("redlock://…"); other servers have no such limit. In milliseconds, from 10 to 10
+ * years; defaults to 60000.
+ *
+ * A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
+ * by this client so long ago. So all clients have to set the same, longer leases are refused, and a fresh deployment
+ * grants nothing for so long. Locks that set no lease have this one if it is shorter than the default of 30 s.
+ * Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+ */
+int32_t redlatch_options_set_max_lease_ms(redlatch_options *options,
+                                          uint64_t max_lease_ms);
+
+/**
+ * Sets how long the answer of one server of a Redlock ("redlock://…") may take, opening a connection to it included; for
+ * other servers only the command timeout counts. In milliseconds, from 1 to 3600000 (1 hour); defaults to 100.
+ *
+ * It is what a server that is silent costs those who ask, until it is left out; and again, for one of them, once in a
+ * second.
+ * Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+ */
+int32_t redlatch_options_set_node_timeout_ms(redlatch_options *options,
+                                             uint64_t node_timeout_ms);
+
+/**
  * Frees settings. Does nothing for NULL.
  */
 void redlatch_options_free(redlatch_options *options);
@@ -1108,6 +1131,13 @@ int32_t redlatch_guard_wait_lost_ms(const redlatch_guard *guard, uint64_t limit_
  * I/O.
  */
 int32_t redlatch_guard_lost_reason(const redlatch_guard *guard);
+
+/**
+ * Returns the name of the lock or semaphore that was lost, of which redlatch_guard_lost_reason() tells why: of several
+ * locks, the first that was. It may have NULs inside, is followed by a NUL, and belongs to the guard. Its length is
+ * written to `len` unless that is NULL. NULL if nothing was lost, and for NULL. No I/O.
+ */
+const char *redlatch_guard_lost_name(const redlatch_guard *guard, size_t *len);
 
 /**
  * Makes the lease end `lease_ms` milliseconds from now, unless it lasts longer already: set, not added, never

@@ -21,9 +21,9 @@
  * ERRORS are exceptions: redlatch::Error, with the code that the C function returned and its message in full. Functions
  * that are noexcept never fail.
  *
- * OWNERSHIP. Guard, Lock, Semaphore, Options and Audit are moved, not copied, and free what they own. After a move the
- * source holds nothing, and its calls throw REDLATCH_NULL_POINTER. Client and CancelToken are copied cheaply: the
- * copies are the same one. All may be destroyed in any order; what was made from another goes on without it. A
+ * OWNERSHIP. Guard, Lock, MultiLock, Semaphore, Options and Audit are moved, not copied, and free what they own. After a
+ * move the source holds nothing, and its calls throw REDLATCH_NULL_POINTER. Client and CancelToken are copied cheaply:
+ * the copies are the same one. All may be destroyed in any order; what was made from another goes on without it. A
  * std::string_view that is returned lives as long as what was asked.
  *
  * NAMES AND PREFIXES are bytes: "a\0b"sv is another name than "a".
@@ -44,6 +44,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -184,7 +185,7 @@ template <auto free> struct Free {
 /** Owns a handle, which is freed by that function. */
 template <class Handle, auto free> using Owned = std::unique_ptr<Handle, Free<free>>;
 
-template <class Self, class Api> class Named;
+template <class Self, class Api> class Acquirable;
 
 } // namespace detail
 
@@ -265,7 +266,7 @@ class Wait {
     }
 
   private:
-    template <class Self, class Api> friend class detail::Named;
+    template <class Self, class Api> friend class detail::Acquirable;
 
     explicit Wait(std::uint64_t ms) : ms_(ms) {}
 
@@ -283,7 +284,10 @@ class Wait {
     std::shared_ptr<redlatch_cancel> cancel_;
 };
 
-/** A hold of a lock, or of permits of a semaphore. Its destructor releases it, best effort, unless release() did. */
+/**
+ * A hold of a lock, of permits of a semaphore, or of several locks, which is held as long as all of them are. Its
+ * destructor releases it, best effort, unless release() did.
+ */
 class [[nodiscard]] Guard {
   public:
     /** Tells whether it is certainly still held; false once it was lost, released or moved from. No I/O. */
@@ -296,6 +300,15 @@ class [[nodiscard]] Guard {
 
     /** Larger than that of every earlier grant of this name. Stays when it was lost or released. No I/O. */
     std::uint64_t fencing_token() const noexcept { return redlatch_guard_fencing_token(handle_.get()); }
+
+    /** Those of all locks of a MultiLock, in the order of its names(); one for any other guard. No I/O. */
+    std::vector<std::uint64_t> fencing_tokens() const {
+        std::size_t count = 0;
+        detail::check(redlatch_guard_fencing_tokens(handle_.get(), nullptr, 0, &count));
+        std::vector<std::uint64_t> tokens(count);
+        detail::check(redlatch_guard_fencing_tokens(handle_.get(), tokens.data(), tokens.size(), &count));
+        return tokens;
+    }
 
     /** The random token that stands for the grant at the key on the server. No I/O. */
     std::string_view token() const noexcept {
@@ -323,6 +336,12 @@ class [[nodiscard]] Guard {
         return reason != REDLATCH_LOST_NOT ? std::optional(static_cast<LostReason>(reason)) : std::nullopt;
     }
 
+    /** The name of what was lost, if anything was: of several locks, the first that was. No I/O. */
+    std::optional<std::string_view> lost_name() const noexcept {
+        const std::string_view name = detail::view(redlatch_guard_lost_name, handle_.get());
+        return name.data() != nullptr ? std::optional(name) : std::nullopt;
+    }
+
     /** Makes the lease end so long from now, unless it lasts longer already: set, not added, never shortened. */
     void extend(Duration lease) const { detail::check(redlatch_guard_extend_ms(handle_.get(), lease.ms())); }
 
@@ -333,7 +352,7 @@ class [[nodiscard]] Guard {
     void release() { detail::check(redlatch_guard_release(handle_.get())); }
 
   private:
-    template <class Self, class Api> friend class detail::Named;
+    template <class Self, class Api> friend class detail::Acquirable;
 
     explicit Guard(redlatch_guard *handle) noexcept : handle_(handle) {}
 
@@ -412,13 +431,11 @@ inline Inspection to_inspection(const redlatch_inspection *seen) {
     return inspection;
 }
 
-/** What a lock and a semaphore have in common. Setters can be chained; after the first acquire they throw. */
-template <class Self, class Api> class Named {
+/** What can be acquired. Setters can be chained; after the first acquire they throw. */
+template <class Self, class Api> class Acquirable {
     using Raw = typename Api::Handle;
 
   public:
-    std::string_view name() const noexcept { return view(Api::name, handle_.get()); }
-
     /** How long it stays taken after its holder was last heard of. Defaults to 30 s. */
     Self &lease(Duration length) & { return set(Api::set_lease_ms, length.ms()); }
     Self lease(Duration length) && { return std::move(lease(length)); }
@@ -426,14 +443,6 @@ template <class Self, class Api> class Named {
     /** How long one grant may last in all; then it is lost. Defaults to no limit. */
     Self &max_hold(Duration length) & { return set(Api::set_max_hold_ms, length.ms()); }
     Self max_hold(Duration length) && { return std::move(max_hold(length)); }
-
-    /** Whether those who wait are served strictly in the order in which they came. Defaults to false. */
-    Self &fair(bool on) & { return set(Api::set_fair, on); }
-    Self fair(bool on) && { return std::move(fair(on)); }
-
-    /** How often in a row it may be handed on to another thread of this client without a round trip. Defaults to 64. */
-    Self &handoffs(std::uint32_t most) & { return set(Api::set_handoffs, most); }
-    Self handoffs(std::uint32_t most) && { return std::move(handoffs(most)); }
 
     /**
      * How many replicas have to confirm each grant, renewal and extension, and how long they may take. An acquire that
@@ -488,22 +497,8 @@ template <class Self, class Api> class Named {
         return Guard(guard);
     }
 
-    /** Looks at what stands on the server. One round trip. */
-    Inspection inspect() const {
-        redlatch_inspection *seen = nullptr;
-        check(Api::inspect(handle_.get(), &seen));
-        return to_inspection(Owned<redlatch_inspection, redlatch_inspection_free>(seen).get());
-    }
-
-    /** Throws out whoever holds it; tells whether somebody did. For operators: it breaks the first guarantee. */
-    bool force_release() const {
-        bool held = false;
-        check(Api::force_release(handle_.get(), &held));
-        return held;
-    }
-
   protected:
-    explicit Named(Raw *handle) noexcept : handle_(handle) {}
+    explicit Acquirable(Raw *handle) noexcept : handle_(handle) {}
 
     template <class... Values, class... Given> Self &set(std::int32_t (*setter)(Raw *, Values...), Given... values) {
         check(setter(handle_.get(), values...));
@@ -549,6 +544,71 @@ template <class Self, class Api> class Named {
     Self &self() noexcept { return static_cast<Self &>(*this); }
 };
 
+/** What a lock and a semaphore have in common. */
+template <class Self, class Api> class Named : public Acquirable<Self, Api> {
+    using Base = Acquirable<Self, Api>;
+
+  public:
+    std::string_view name() const noexcept { return view(Api::name, this->handle_.get()); }
+
+    /** Whether those who wait are served strictly in the order in which they came. Defaults to false. */
+    Self &fair(bool on) & { return this->set(Api::set_fair, on); }
+    Self fair(bool on) && { return std::move(fair(on)); }
+
+    /** How often in a row it may be handed on to another thread of this client without a round trip. Defaults to 64. */
+    Self &handoffs(std::uint32_t most) & { return this->set(Api::set_handoffs, most); }
+    Self handoffs(std::uint32_t most) && { return std::move(handoffs(most)); }
+
+    /** Looks at what stands on the server. One round trip. */
+    Inspection inspect() const {
+        redlatch_inspection *seen = nullptr;
+        check(Api::inspect(this->handle_.get(), &seen));
+        return to_inspection(Owned<redlatch_inspection, redlatch_inspection_free>(seen).get());
+    }
+
+    /** Throws out whoever holds it; tells whether somebody did. For operators: it breaks the first guarantee. */
+    bool force_release() const {
+        bool held = false;
+        check(Api::force_release(this->handle_.get(), &held));
+        return held;
+    }
+
+  protected:
+    using Base::Base;
+};
+
+/** Ways to run work under locks. */
+template <class Base> class Locking : public Base {
+  public:
+    /**
+     * Runs `work` while the lock is held, after waiting as long as it takes, and returns what that returns. If the work
+     * throws, the lock is released and the exception goes on. Throws Lost if the lease was lost before the work ended:
+     * it did run. A release that the server does not confirm is no error.
+     */
+    template <class Work> std::invoke_result_t<Work> with_lock(Work &&work) const {
+        return this->run_after(Wait::forever(), std::forward<Work>(work));
+    }
+
+    /** The same, after waiting as `wait` says. */
+    template <class Work> std::invoke_result_t<Work> with_lock_wait(const Wait &wait, Work &&work) const {
+        return this->run_after(wait, std::forward<Work>(work));
+    }
+
+    /** The same, without waiting: std::nullopt if it is taken, or false if the work is one that returns nothing. */
+    template <class Work> auto try_with_lock(Work &&work) const { return this->try_run(std::forward<Work>(work)); }
+
+    /** As with_lock(), for work that wants to see the guard. */
+    template <class Work> std::invoke_result_t<Work, const Guard &> with_guard(Work &&work) const {
+        Guard guard = this->acquire();
+        return this->run(guard, [&]() -> std::invoke_result_t<Work, const Guard &> {
+            return std::invoke(std::forward<Work>(work), std::as_const(guard));
+        });
+    }
+
+  protected:
+    using Base::Base;
+};
+
 struct LockApi {
     using Handle = redlatch_lock;
     static constexpr auto acquire = redlatch_lock_acquire;
@@ -562,6 +622,15 @@ struct LockApi {
     static constexpr auto set_max_hold_ms = redlatch_lock_set_max_hold_ms;
     static constexpr auto set_on_lost_owned = redlatch_lock_set_on_lost_owned;
     static constexpr auto set_replicas = redlatch_lock_set_replicas;
+};
+
+struct MultiLockApi {
+    using Handle = redlatch_multi_lock;
+    static constexpr auto acquire = redlatch_multi_lock_acquire;
+    static constexpr auto free = redlatch_multi_lock_free;
+    static constexpr auto set_lease_ms = redlatch_multi_lock_set_lease_ms;
+    static constexpr auto set_max_hold_ms = redlatch_multi_lock_set_max_hold_ms;
+    static constexpr auto set_on_lost_owned = redlatch_multi_lock_set_on_lost_owned;
 };
 
 struct SemaphoreApi {
@@ -582,36 +651,32 @@ struct SemaphoreApi {
 } // namespace detail
 
 /** A named lock that at most one guard holds at a time. It is no hold itself: many threads may acquire through it. */
-class Lock : public detail::Named<Lock, detail::LockApi> {
+class Lock : public detail::Locking<detail::Named<Lock, detail::LockApi>> {
+  private:
+    friend class Client;
+    explicit Lock(redlatch_lock *handle) noexcept : Locking(handle) {}
+};
+
+/**
+ * Several named locks that are held as one, by one guard: all of them are taken, or none is. Whoever waits takes them in
+ * an order that is the same everywhere, so no two can wait for each other. It is no hold itself, as a Lock is none.
+ */
+class MultiLock : public detail::Locking<detail::Acquirable<MultiLock, detail::MultiLockApi>> {
   public:
-    /**
-     * Runs `work` while the lock is held, after waiting as long as it takes, and returns what that returns. If the work
-     * throws, the lock is released and the exception goes on. Throws Lost if the lease was lost before the work ended:
-     * it did run. A release that the server does not confirm is no error.
-     */
-    template <class Work> std::invoke_result_t<Work> with_lock(Work &&work) const {
-        return run_after(Wait::forever(), std::forward<Work>(work));
-    }
-
-    /** The same, after waiting as `wait` says. */
-    template <class Work> std::invoke_result_t<Work> with_lock_wait(const Wait &wait, Work &&work) const {
-        return run_after(wait, std::forward<Work>(work));
-    }
-
-    /** The same, without waiting: std::nullopt if it is taken, or false if the work is one that returns nothing. */
-    template <class Work> auto try_with_lock(Work &&work) const { return try_run(std::forward<Work>(work)); }
-
-    /** As with_lock(), for work that wants to see the guard. */
-    template <class Work> std::invoke_result_t<Work, const Guard &> with_guard(Work &&work) const {
-        Guard guard = acquire();
-        return run(guard, [&]() -> std::invoke_result_t<Work, const Guard &> {
-            return std::invoke(std::forward<Work>(work), std::as_const(guard));
-        });
+    /** The names, each of them once, in the order in which they are taken, and of Guard::fencing_tokens(). */
+    std::vector<std::string_view> names() const {
+        std::vector<std::string_view> names;
+        for (std::size_t index = 0; index < redlatch_multi_lock_count(handle_.get()); ++index) {
+            std::size_t length = 0;
+            const char *const name = redlatch_multi_lock_name(handle_.get(), index, &length);
+            names.emplace_back(name, length);
+        }
+        return names;
     }
 
   private:
     friend class Client;
-    explicit Lock(redlatch_lock *handle) noexcept : Named(handle) {}
+    explicit MultiLock(redlatch_multi_lock *handle) noexcept : Locking(handle) {}
 };
 
 /** A named number of permits, of which each guard holds one, or several. It is no hold itself, as a Lock is none. */
@@ -760,6 +825,16 @@ class Options {
         return std::move(tls_client_certificate_files(certificate_path, key_path));
     }
 
+    /** The longest lease on a Redlock: so long a server has no vote after a restart. Defaults to 60 s. */
+    Options &max_lease(Duration lease) & { return set(redlatch_options_set_max_lease_ms(get(), lease.ms())); }
+    Options max_lease(Duration lease) && { return std::move(max_lease(lease)); }
+
+    /** How long the answer of one server of a Redlock may take. Defaults to 100 ms. */
+    Options &node_timeout(Duration limit) & {
+        return set(redlatch_options_set_node_timeout_ms(get(), limit.ms()));
+    }
+    Options node_timeout(Duration limit) && { return std::move(node_timeout(limit)); }
+
   private:
     friend class Client;
 
@@ -798,6 +873,25 @@ class Client {
         redlatch_lock *made = nullptr;
         detail::check(redlatch_timed_lock_new(shared_.get(), detail::data(name), name.size(), lease.ms(), &made));
         return Lock(made);
+    }
+
+    /** Names several locks, from 1 to 1000 in any order, that are held as one: multi_lock({"a", "b"}). No I/O. */
+    MultiLock multi_lock(std::initializer_list<std::string_view> names) const {
+        return multi_lock<std::initializer_list<std::string_view>>(names);
+    }
+
+    /** The same, for the names in a container. */
+    template <class Names> MultiLock multi_lock(const Names &names) const {
+        std::vector<const char *> bytes;
+        std::vector<std::size_t> lengths;
+        for (const auto &each : names) {
+            const std::string_view name(each);
+            bytes.push_back(detail::data(name));
+            lengths.push_back(name.size());
+        }
+        redlatch_multi_lock *made = nullptr;
+        detail::check(redlatch_multi_lock_new(shared_.get(), bytes.data(), lengths.data(), bytes.size(), &made));
+        return MultiLock(made);
     }
 
     /** Names a semaphore of so many permits, the same number in all programs. No I/O. */

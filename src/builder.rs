@@ -143,7 +143,8 @@ impl ClientBuilder {
     ///
     /// A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
     /// by this client so long ago: by then all that it may have forgotten has ended. So all clients have to set the same,
-    /// longer leases are refused, and a fresh deployment grants nothing for so long.
+    /// longer leases are refused, and a fresh deployment grants nothing for so long. Locks that set no lease have this one
+    /// if it is shorter than the default of 30 s.
     pub fn max_lease(mut self, max_lease: Duration) -> Self {
         self.quorum.max_lease = max_lease;
         self

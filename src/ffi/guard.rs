@@ -6,7 +6,7 @@ use super::{
     boundary::{Lent, Out, answer, as_millis, borrow, copy_out, free, report},
     status::{Failed, REDLATCH_LOST_NOT, reason},
 };
-use crate::{Error, Guard};
+use crate::{Error, Guard, Lost};
 
 /// A hold of a lock, of permits of a semaphore, or of several locks. It is released by redlatch_guard_release() or, at
 /// the latest, by redlatch_guard_free(), from any thread.
@@ -16,16 +16,17 @@ use crate::{Error, Guard};
 /// it is one round trip if they are on one server.
 pub struct redlatch_guard {
     guard: Guard,
-    name: Lent,
+    /// One at least.
+    names: Box<[Lent]>,
     token: Lent,
-    /// Why the lease was lost, as the release found.
-    lost_by_release: OnceLock<i32>,
+    /// What was lost, as the release found.
+    lost_by_release: OnceLock<Option<Lost>>,
 }
 
 impl redlatch_guard {
     pub(super) fn hand_out(guard: Guard, out: Out<*mut Self>) {
         out.hand_out(Self {
-            name: Lent::new(guard.name()),
+            names: guard.names().map(Lent::new).collect(),
             token: Lent::new(guard.token().as_bytes()),
             guard,
             lost_by_release: OnceLock::new(),
@@ -49,22 +50,30 @@ impl redlatch_guard {
         Ok(self.tell(|guard| guard.extend(lease))??)
     }
 
-    fn lost_reason(&self) -> i32 {
+    /// What was lost, if anything was.
+    fn lost(&self) -> Option<Lost> {
         match self.tell(Guard::check) {
-            Ok(Err(Error::Lost(lost))) => reason(lost.reason),
-            Ok(_) => REDLATCH_LOST_NOT,
-            Err(_) => self.lost_by_release.get().copied().unwrap_or(REDLATCH_LOST_NOT),
+            Ok(Err(Error::Lost(lost))) => Some(lost),
+            Ok(_) => None,
+            Err(_) => self.lost_by_release.get().cloned().flatten(),
         }
+    }
+
+    fn lost_name(&self) -> Option<&Lent> {
+        let lost = self.lost()?;
+        self.guard
+            .names()
+            .zip(&self.names)
+            .find_map(|(name, lent)| (name == lost.name()).then_some(lent))
     }
 
     fn release(&self) -> Result<(), Failed> {
         let outcome = self.guard.release_once().ok_or_else(released_before)?;
-        let outcome = outcome.map_err(Failed::from);
-        let lost = outcome
-            .as_ref()
-            .map_or_else(|failed| failed.lost, |()| REDLATCH_LOST_NOT);
-        self.lost_by_release.get_or_init(|| lost);
-        outcome
+        self.lost_by_release.get_or_init(|| match &outcome {
+            Err(Error::Lost(lost)) => Some(lost.clone()),
+            _ => None,
+        });
+        Ok(outcome?)
     }
 }
 
@@ -152,7 +161,7 @@ pub unsafe extern "C" fn redlatch_guard_token(guard: *const redlatch_guard) -> *
 pub unsafe extern "C" fn redlatch_guard_name(guard: *const redlatch_guard, len: *mut usize) -> *const c_char {
     answer(ptr::null(), || {
         // SAFETY: see the module.
-        unsafe { Ok(borrow(guard, "guard")?.name.with_length(len)) }
+        unsafe { Ok(borrow(guard, "guard")?.names[0].with_length(len)) }
     })
 }
 
@@ -191,7 +200,21 @@ pub unsafe extern "C" fn redlatch_guard_lost_reason(guard: *const redlatch_guard
     answer(REDLATCH_LOST_NOT, || {
         // SAFETY: see the module.
         let guard = unsafe { borrow(guard, "guard") }?;
-        Ok(guard.lost_reason())
+        Ok(guard.lost().map_or(REDLATCH_LOST_NOT, |lost| reason(lost.reason)))
+    })
+}
+
+/// Returns the name of the lock or semaphore that was lost, of which redlatch_guard_lost_reason() tells why: of several
+/// locks, the first that was. It may have NULs inside, is followed by a NUL, and belongs to the guard. Its length is
+/// written to `len` unless that is NULL. NULL if nothing was lost, and for NULL. No I/O.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_guard_lost_name(guard: *const redlatch_guard, len: *mut usize) -> *const c_char {
+    answer(ptr::null(), || {
+        // SAFETY: see the module.
+        let guard = unsafe { borrow(guard, "guard") }?;
+        // SAFETY: see the module.
+        let with_length = |name: &Lent| unsafe { name.with_length(len) };
+        Ok(guard.lost_name().map_or(ptr::null(), with_length))
     })
 }
 

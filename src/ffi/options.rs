@@ -253,6 +253,40 @@ fn contents(path: &Path) -> Result<Vec<u8>, Failed> {
     fs::read(path).map_err(|error| Failed::invalid(format!("`{}` cannot be read: {error}", path.display())))
 }
 
+/// Sets the longest lease on a Redlock ("redlock://…"); other servers have no such limit. In milliseconds, from 10 to 10
+/// years; defaults to 60000.
+///
+/// A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
+/// by this client so long ago. So all clients have to set the same, longer leases are refused, and a fresh deployment
+/// grants nothing for so long. Locks that set no lease have this one if it is shorter than the default of 30 s.
+/// Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_max_lease_ms(options: *mut redlatch_options, max_lease_ms: u64) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let options = unsafe { borrow(options, "options") }?;
+        options.set(|builder| builder.max_lease(Duration::from_millis(max_lease_ms)))
+    })
+}
+
+/// Sets how long the answer of one server of a Redlock ("redlock://…") may take, opening a connection to it included; for
+/// other servers only the command timeout counts. In milliseconds, from 1 to 3600000 (1 hour); defaults to 100.
+///
+/// It is what a server that is silent costs those who ask, until it is left out; and again, for one of them, once in a
+/// second.
+/// Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn redlatch_options_set_node_timeout_ms(
+    options: *mut redlatch_options,
+    node_timeout_ms: u64,
+) -> i32 {
+    report(|| {
+        // SAFETY: see the module.
+        let options = unsafe { borrow(options, "options") }?;
+        options.set(|builder| builder.node_timeout(Duration::from_millis(node_timeout_ms)))
+    })
+}
+
 /// Frees settings. Does nothing for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_options_free(options: *mut redlatch_options) {

@@ -204,6 +204,8 @@ pub(crate) struct Abilities {
     /// Whether the token of an attempt that was not granted is good for the next one. Where it is not, the store itself
     /// takes back whatever such an attempt has left.
     pub(crate) tokens_last: bool,
+    /// The longest lease that is granted here.
+    pub(crate) longest_lease: Duration,
 }
 
 impl Default for Abilities {
@@ -212,6 +214,7 @@ impl Default for Abilities {
             knocks: true,
             hand_overs: true,
             tokens_last: true,
+            longest_lease: Duration::MAX,
         }
     }
 }

@@ -22,7 +22,7 @@ const NEEDS: [&str; 3] = ["gcc", "pkg-config", "timeout"];
 
 /// The programs of which the checks may find more than they state themselves. (Those of a child, and of what there is
 /// no room for, do not go with the checks.)
-const CHECKED_IN_RUST_CODE: [&str; 5] = ["arguments", "messages", "callbacks", "handles", "signals"];
+const CHECKED_IN_RUST_CODE: [&str; 6] = ["arguments", "messages", "callbacks", "handles", "several", "signals"];
 
 pub fn trials() -> Vec<Trial> {
     let mut trials = vec![trial(
@@ -51,6 +51,7 @@ pub fn trials() -> Vec<Trial> {
         handles_go_on_without_one_another: "handles", on_a_server, in_memory;
         a_storm_of_signals_changes_nothing: "signals", on_a_server, in_memory;
         a_cancelled_thread_ends_after_its_call: "cancelled_threads", on_a_server, in_memory;
+        several_locks_are_held_as_one: "several", on_a_server, in_memory;
         a_forked_child_has_nothing_of_its_parents: "fork", fork_on_a_server, fork_in_memory;
     }
     trials.push(trial(

@@ -39,6 +39,7 @@ pub fn trials() -> Vec<Trial> {
         trial("each_setting_is_acted_on", each_setting_is_acted_on),
         trial("losses_call_back_until_the_interpreter_ends", || suite("losses")),
         trial("semaphores_keep_their_limit", || suite("semaphores")),
+        trial("several_locks_are_held_as_one", || suite("multi_locks")),
         trial("operators_inspect_force_out_and_audit", || suite("operators")),
         trial("forks_and_multiprocessing_leave_the_parent_alone", || {
             suite("processes")

@@ -272,15 +272,15 @@ suite! {
         Lock in lock { any_lock any_name waking order hand_over lock }
         Semaphore in semaphore { any_lock any_name waking order hand_over semaphore }
     }
-    closed sentinel {
+    open sentinel {
         Lock in lock { any_lock any_name waking order hand_over lock }
         Semaphore in semaphore { any_lock any_name waking order hand_over semaphore deletion }
     }
-    closed cluster {
+    open cluster {
         Lock in lock { any_lock waking order hand_over lock }
         Semaphore in semaphore { any_lock waking order hand_over semaphore deletion }
     }
-    closed redlock {
+    open redlock {
         Lock in lock { any_lock any_name lock }
     }
 }

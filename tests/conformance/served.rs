@@ -12,7 +12,7 @@ use std::{
 use redlatch::Error;
 
 use crate::{
-    store::{MINUTE, PROMPT, Store, Waiter, assert_free, crash, sleepy_permits},
+    store::{MINUTE, PROMPT, Store, Waiter, assert_free, crash, serve_in_any_order, sleepy_permits},
     support::{SECOND, SLACK, SetOnDrop, millis, wait_until},
 };
 
@@ -353,6 +353,12 @@ pub fn threads_that_hand_permits_on_let_a_waiter_of_another_client_have_its_turn
 }
 
 pub fn a_permit_that_ends_by_itself_goes_past_those_for_whom_it_is_too_little(store: &Store) {
+    // On a busy machine the first in line may come too late for what was left to it; but not each time.
+    assert!((0..20).any(|_| a_permit_ends_by_itself(store)));
+}
+
+/// False if the last in line was served before the first.
+fn a_permit_ends_by_itself(store: &Store) -> bool {
     let held = [(); 3].map(|()| store.sleepy_semaphore(3).acquire().unwrap());
     thread::scope(|scope| {
         let short = store.sleepy_semaphore(3).timed(millis(400));
@@ -364,17 +370,26 @@ pub fn a_permit_that_ends_by_itself_goes_past_those_for_whom_it_is_too_little(st
             others.push(Waiter::start(scope, &semaphore));
             store.wait_for_waiters(&semaphore, others.len() + 1);
         }
+        let one = others.pop().unwrap();
         let [first, second, third] = held;
         first.release().unwrap();
-        // Its lease ends, and nobody tells.
-        std::mem::forget(ending.served());
-        let one = others.pop().unwrap();
-        wait_until("the last to be served", PROMPT, || one.has_ended());
-        drop((one.served(), second, third));
-        for other in others {
-            other.served().release().unwrap();
+        wait_until("one of those who want one to be served", PROMPT, || {
+            ending.has_ended() || one.has_ended()
+        });
+        let came_first = ending.has_ended();
+        if came_first {
+            // Its lease ends, and nobody tells.
+            std::mem::forget(ending.served());
+            wait_until("the last to be served", PROMPT, || one.has_ended());
+            drop(one.served());
+        } else {
+            drop(one.served());
+            drop(ending.served());
         }
-    });
+        drop((second, third));
+        serve_in_any_order(others);
+        came_first
+    })
 }
 
 pub fn threads_that_take_permits_again_and_again_never_need_to_look_by_themselves(store: &Store) {

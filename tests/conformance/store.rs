@@ -99,7 +99,12 @@ impl Store {
     }
 
     pub fn builder(&self) -> ClientBuilder {
-        redlatch::Client::builder().url(&self.url).prefix(&self.prefix)
+        let builder = redlatch::Client::builder().url(&self.url).prefix(&self.prefix);
+        match self.longest_lease {
+            // A server that is merely slow, on a busy machine, is not to be left out.
+            Some(longest) => builder.max_lease(longest).node_timeout(SECOND),
+            None => builder,
+        }
     }
 
     /// A client as another process would have it.
@@ -198,6 +203,18 @@ pub fn sleepy(client: &Client, fair: bool) -> Lock {
 /// The semaphore that tests about waiting need but one of, with a lease of a minute.
 pub fn sleepy_permits(client: &Client, limit: u32) -> Semaphore {
     client.semaphore("x", limit).lease(MINUTE)
+}
+
+/// Has all served who wait, and each release what it got, in whatever order the machine runs them.
+#[track_caller]
+pub fn serve_in_any_order(mut waiters: Vec<Waiter>) {
+    while !waiters.is_empty() {
+        wait_until("one more to be served", PROMPT, || {
+            waiters.iter().any(Waiter::has_ended)
+        });
+        let nth = waiters.iter().position(Waiter::has_ended).unwrap();
+        waiters.remove(nth).served().release().unwrap();
+    }
 }
 
 /// Shows that nothing is left of those who waited: so many are free, and nobody counts as waiting. Those whose wait has

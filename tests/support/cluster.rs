@@ -152,6 +152,15 @@ impl Cluster {
         masters.find(|master| master.port() != own).expect("another master")
     }
 
+    /// The replica of a master.
+    #[track_caller]
+    pub fn replica_of(&self, master: &Server) -> &Server {
+        let id = id_of(master);
+        let mut members = self.members().into_iter();
+        let replica = members.find(|member| member.master.as_ref() == Some(&id));
+        self.server_at(replica.expect("a replica").port)
+    }
+
     /// A connection to the master of a key's slot.
     #[track_caller]
     pub fn connection_for(&self, key: impl AsRef<[u8]>) -> Connection {

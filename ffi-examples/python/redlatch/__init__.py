@@ -42,6 +42,7 @@ from .client import Client
 from .guard import Guard
 from .inspection import Holder, Inspection
 from .lock import Lock
+from .multi_lock import MultiLock
 from .semaphore import Semaphore
 
 __version__ = "0.1.0"
@@ -66,6 +67,7 @@ __all__ = [
     "LockWithoutExpiry",
     "Lost",
     "LostReason",
+    "MultiLock",
     "NoQuorum",
     "NotReplicated",
     "RedlatchError",

@@ -1,4 +1,4 @@
-"""What locks and semaphores have in common."""
+"""What locks, semaphores and several locks have in common."""
 
 from __future__ import annotations
 
@@ -33,19 +33,14 @@ class _Entered(threading.local):
 
 
 class Acquirable(OfThisProcess):
-    """A lock or a semaphore: a description, not a hold. Any number of threads may acquire through one."""
+    """What can be acquired: a description, not a hold. Any number of threads may acquire through one."""
 
-    def __init__(self, native: Family, handle: Handle, name: Name) -> None:
+    def __init__(self, native: Family, handle: Handle, names: Tuple[Name, ...]) -> None:
         self._native = native
         self._handle = handle
-        self._name = name
+        self._names = names
         self._entered = _Entered()
         close_at_exit(self)
-
-    @property
-    def name(self) -> Name:
-        """The name, as it was given."""
-        return self._name
 
     def acquire(self, timeout: Optional[Seconds] = None, *, cancel: Optional[CancelToken] = None) -> Guard:
         """Acquires it, waiting for at most `timeout`: None is as long as it takes, 0 tries once and never waits.
@@ -63,7 +58,7 @@ class Acquirable(OfThisProcess):
         guard = Handle(native_guard.free)
         try:
             until_granted(functools.partial(self._attempt, guard), wait_ms, cancel)
-            return Guard(guard, self._name)
+            return Guard(guard, self._names)
         except BaseException:
             # A signal handler raised just when it was granted. It cannot be left to the handle's end: the exception
             # keeps that.
@@ -117,6 +112,38 @@ class Acquirable(OfThisProcess):
 
         return holding  # type: ignore[return-value]
 
+    def __repr__(self) -> str:
+        return f"<redlatch.{type(self).__name__} {', '.join(map(repr, self._names))}>"
+
+    def _set(
+        self, *, lease: Optional[Seconds], max_hold: Optional[Seconds], on_lost: Optional[OnLost]
+    ) -> None:
+        if lease is not None:
+            check(self._native.set_lease_ms(self._handle, milliseconds(lease, "lease")))
+        if max_hold is not None:
+            check(self._native.set_max_hold_ms(self._handle, milliseconds(max_hold, "max_hold")))
+        if on_lost is not None:
+            set_on_lost(self._native, self._handle, on_lost, self._names)
+
+    def _attempt(self, guard: Handle, wait_ms: int, cancel: Optional[Handle]) -> Optional[RedlatchError]:
+        return failure(self._native.acquire(self._handle, wait_ms, cancel, guard.out))
+
+    def _close(self) -> None:
+        # Attempts that are under way keep the handle.
+        self._handle = Handle(self._native.free)
+
+
+class Named(Acquirable):
+    """A lock or a semaphore."""
+
+    def __init__(self, native: Family, handle: Handle, name: Name) -> None:
+        super().__init__(native, handle, (name,))
+
+    @property
+    def name(self) -> Name:
+        """The name, as it was given."""
+        return self._names[0]
+
     def inspect(self) -> Inspection:
         """Looks at what stands on the server for this name. One round trip; waits for nobody and changes nothing.
 
@@ -139,24 +166,10 @@ class Acquirable(OfThisProcess):
         check(self._native.force_release(self._handle, byref(held)))
         return held.value
 
-    def __repr__(self) -> str:
-        return f"<redlatch.{type(self).__name__} {self._name!r}>"
-
-    def _set(
-        self,
-        *,
-        lease: Optional[Seconds],
-        fair: bool,
-        max_hold: Optional[Seconds],
-        handoffs: Optional[int],
-        replicas: Optional[Tuple[int, Seconds]],
-        on_lost: Optional[OnLost],
+    def _set_service(
+        self, *, fair: bool, handoffs: Optional[int], replicas: Optional[Tuple[int, Seconds]]
     ) -> None:
-        if lease is not None:
-            check(self._native.set_lease_ms(self._handle, milliseconds(lease, "lease")))
         check(self._native.set_fair(self._handle, bool(fair)))
-        if max_hold is not None:
-            check(self._native.set_max_hold_ms(self._handle, milliseconds(max_hold, "max_hold")))
         if handoffs is not None:
             check(self._native.set_handoffs(self._handle, count(handoffs, "handoffs")))
         if replicas is not None:
@@ -166,12 +179,3 @@ class Acquirable(OfThisProcess):
                     self._handle, count(number, "replicas"), milliseconds(limit, "the time for replicas")
                 )
             )
-        if on_lost is not None:
-            set_on_lost(self._native, self._handle, on_lost, self._name)
-
-    def _attempt(self, guard: Handle, wait_ms: int, cancel: Optional[Handle]) -> Optional[RedlatchError]:
-        return failure(self._native.acquire(self._handle, wait_ms, cancel, guard.out))
-
-    def _close(self) -> None:
-        # Attempts that are under way keep the handle.
-        self._handle = Handle(self._native.free)

@@ -65,7 +65,7 @@ class Lost(RedlatchError):
     reason: LostReason
     #: The fencing token of the grant that was lost.
     fencing_token: int
-    #: The name of the lock or semaphore, as it was given.
+    #: The name of the lock or semaphore that was lost, as it was given.
     name: Name
 
 

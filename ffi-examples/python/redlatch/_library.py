@@ -74,6 +74,8 @@ _FUNCTIONS: Dict[str, Tuple[Any, ...]] = {
     "redlatch_options_set_tls": (_STATUS, _HANDLE, c_bool),
     "redlatch_options_set_tls_ca_file": (_STATUS, _HANDLE, c_char_p),
     "redlatch_options_set_tls_client_certificate_files": (_STATUS, _HANDLE, c_char_p, c_char_p),
+    "redlatch_options_set_max_lease_ms": (_STATUS, _HANDLE, c_uint64),
+    "redlatch_options_set_node_timeout_ms": (_STATUS, _HANDLE, c_uint64),
     "redlatch_options_free": (None, _HANDLE),
     "redlatch_client_open": (_STATUS, c_char_p, _NEW_HANDLE),
     "redlatch_client_open_with": (_STATUS, _HANDLE, _NEW_HANDLE),
@@ -113,13 +115,25 @@ _FUNCTIONS: Dict[str, Tuple[Any, ...]] = {
     "redlatch_semaphore_force_release": (_STATUS, _HANDLE, POINTER(c_bool)),
     "redlatch_semaphore_name": (_BYTES, _HANDLE, POINTER(c_size_t)),
     "redlatch_semaphore_free": (None, _HANDLE),
+    "redlatch_multi_lock_new": (_STATUS, _HANDLE, POINTER(c_char_p), POINTER(c_size_t), c_size_t, _NEW_HANDLE),
+    "redlatch_multi_lock_set_lease_ms": (_STATUS, _HANDLE, c_uint64),
+    "redlatch_multi_lock_set_max_hold_ms": (_STATUS, _HANDLE, c_uint64),
+    "redlatch_multi_lock_set_on_lost": (_STATUS, _HANDLE, LostFunction, c_void_p),
+    "redlatch_multi_lock_set_on_lost_owned": (_STATUS, _HANDLE, LostFunction, c_void_p, DestroyFunction),
+    "redlatch_multi_lock_acquire": (_STATUS, _HANDLE, c_uint64, _HANDLE, _NEW_HANDLE),
+    "redlatch_multi_lock_with": (_STATUS, _HANDLE, c_uint64, WorkFunction, c_void_p),
+    "redlatch_multi_lock_count": (c_size_t, _HANDLE),
+    "redlatch_multi_lock_name": (_BYTES, _HANDLE, c_size_t, POINTER(c_size_t)),
+    "redlatch_multi_lock_free": (None, _HANDLE),
     "redlatch_guard_is_held": (c_bool, _HANDLE),
     "redlatch_guard_remaining_ms": (c_uint64, _HANDLE),
     "redlatch_guard_fencing_token": (c_uint64, _HANDLE),
+    "redlatch_guard_fencing_tokens": (_STATUS, _HANDLE, POINTER(c_uint64), c_size_t, POINTER(c_size_t)),
     "redlatch_guard_token": (c_char_p, _HANDLE),
     "redlatch_guard_name": (_BYTES, _HANDLE, POINTER(c_size_t)),
     "redlatch_guard_check": (_STATUS, _HANDLE),
     "redlatch_guard_wait_lost_ms": (_STATUS, _HANDLE, c_uint64),
+    "redlatch_guard_lost_name": (_BYTES, _HANDLE, POINTER(c_size_t)),
     "redlatch_guard_lost_reason": (c_int32, _HANDLE),
     "redlatch_guard_extend_ms": (_STATUS, _HANDLE, c_uint64),
     "redlatch_guard_release": (_STATUS, _HANDLE),
@@ -249,6 +263,7 @@ client = Family("client")
 guard = Family("guard")
 inspection = Family("inspection")
 lock = Family("lock")
+multi_lock = Family("multi_lock")
 options = Family("options")
 semaphore = Family("semaphore")
 

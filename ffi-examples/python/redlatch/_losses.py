@@ -10,8 +10,10 @@ from __future__ import annotations
 import itertools
 import queue
 import time
-from typing import Any, Callable, Dict, Optional, Tuple
+from ctypes import string_at
+from typing import Any, Callable, Dict, Iterable, Optional, Tuple
 
+from ._arguments import encoded
 from ._errors import Lost, Name, check, lost
 from ._handle import Handle
 from ._library import DestroyFunction, Family, LostFunction
@@ -21,15 +23,16 @@ OnLost = Callable[[Lost], object]
 
 _numbers = itertools.count(1)
 # By the number that the C library holds in place of a pointer, until it says that it does not need it any more.
-_registered: Dict[int, Tuple[OnLost, Name]] = {}
+_registered: Dict[int, Tuple[OnLost, Dict[bytes, Name]]] = {}
 # Gets an item for each that was unregistered while the interpreter is being ended. A SimpleQueue, since that may happen
 # in a destructor, which runs anywhere.
 _unregistered: Optional[queue.SimpleQueue[None]] = None
 
 
 def _call(structure: Any, number: int) -> None:
-    on_lost, name = _registered[number]
+    on_lost, names = _registered[number]
     told = structure.contents
+    name = names[string_at(told.name, told.name_len)]
     message = bytes(told.message).decode("utf-8", "replace")
     # If it raises, ctypes passes that to sys.unraisablehook, which prints it.
     on_lost(lost(message, told.reason, told.fencing_token, name))
@@ -46,12 +49,12 @@ _CALL = LostFunction(_call)
 _UNREGISTER = DestroyFunction(_unregister)
 
 
-def set_on_lost(kind: Family, handle: Handle, on_lost: OnLost, name: Name) -> None:
-    """Has it called for losses of that lock or semaphore; keeps it alive as long as that may happen."""
+def set_on_lost(kind: Family, handle: Handle, on_lost: OnLost, names: Iterable[Name]) -> None:
+    """Has it called for losses of what has these names; keeps it alive as long as that may happen."""
     if not callable(on_lost):
         raise TypeError(f"on_lost is not callable: {on_lost!r}")
     number = next(_numbers)
-    _registered[number] = (on_lost, name)
+    _registered[number] = (on_lost, {encoded(name, "name")[0]: name for name in names})
     try:
         check(kind.set_on_lost_owned(handle, _CALL, number, _UNREGISTER))
     except BaseException:

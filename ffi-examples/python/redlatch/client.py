@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Optional, Tuple
+from typing import Iterable, Iterator, Optional, Tuple
 
 from . import _library as native
 from . import audit
@@ -13,6 +13,7 @@ from ._handle import Handle, OfThisProcess
 from ._losses import OnLost
 from .audit import LockWithoutExpiry
 from .lock import Lock
+from .multi_lock import MultiLock
 from .semaphore import Semaphore
 
 
@@ -22,8 +23,9 @@ class Client(OfThisProcess):
     Nothing is sent yet. It keeps a pool of connections, opened when needed, and up to three background threads, which
     end with the last of what was made from it. After os.fork() the child opens a new one.
 
-    `url`: redis://[user:password@]host[:port][/database], rediss:// for the same over TLS, unix:///path/to/socket, or
-    memory://[name] for locks that live in this process, without a server.
+    `url`: redis://[user:password@]host[:port][/database], rediss:// for the same over TLS, unix:///path/to/socket,
+    redis-sentinel://host,host,…[/database]#master, redis-cluster://host,host,…, redlock://host,host,… for locks that a
+    majority of independent servers grants, or memory://[name] for locks that live in this process, without a server.
 
     - `prefix` stands before every key, so that programs can share a server. Defaults to nothing.
     - `lock_prefix` stands between the prefix and a lock's name. Defaults to "lock:".
@@ -40,6 +42,9 @@ class Client(OfThisProcess):
       system trusts.
     - `tls_client_certificate_files`: two PEM files, of what a server is shown that wants a client certificate, and of
       its private key, not encrypted.
+    - `max_lease`: the longest lease on a Redlock, the same for all its clients: so long a server has no vote after a
+      restart. Defaults to 60 s.
+    - `node_timeout`: how long the answer of one server of a Redlock may take. Defaults to 0.1 s.
 
     Raises InvalidArgument for what cannot be used, such as a file that cannot be read, Unsupported for a kind of server
     that this version does not speak to, or for TLS where the library was built without it.
@@ -59,6 +64,8 @@ class Client(OfThisProcess):
         tls: bool = False,
         tls_ca_file: Optional[Path] = None,
         tls_client_certificate_files: Optional[Tuple[Path, Path]] = None,
+        max_lease: Optional[Seconds] = None,
+        node_timeout: Optional[Seconds] = None,
     ) -> None:
         options = Handle(native.options.free)
         check(native.options.new(options.out))
@@ -72,6 +79,8 @@ class Client(OfThisProcess):
             ("connect_timeout", connect_timeout),
             ("command_timeout", command_timeout),
             ("poll_interval", poll_interval),
+            ("max_lease", max_lease),
+            ("node_timeout", node_timeout),
         ):
             if value is not None:
                 check(getattr(native.options, f"set_{what}_ms")(options, milliseconds(value, what)))
@@ -94,7 +103,7 @@ class Client(OfThisProcess):
         self,
         name: Name,
         *,
-        lease: Seconds = 30.0,
+        lease: Optional[Seconds] = None,
         fair: bool = False,
         max_hold: Optional[Seconds] = None,
         handoffs: Optional[int] = None,
@@ -104,7 +113,7 @@ class Client(OfThisProcess):
         """Names a lock whose lease is renewed in the background until it is released. No I/O.
 
         - `lease`: how long the lock stays taken after its holder was last heard of: what a crash costs the others. From
-          10 ms to 10 years; several times the command timeout, as a rule.
+          10 ms to 10 years; several times the command timeout, as a rule. Defaults to 30 s.
         - `fair`: whether those who wait are served strictly in the order in which they came: all threads of all
           processes, among those who set it.
         - `max_hold`: how long one grant may last in all: then it is lost. Defaults to no limit.
@@ -124,7 +133,7 @@ class Client(OfThisProcess):
             self._handle,
             name,
             lease=lease,
-            timed=False,
+            timed=None,
             fair=fair,
             max_hold=max_hold,
             handoffs=handoffs,
@@ -150,14 +159,32 @@ class Client(OfThisProcess):
         return Lock(
             self._handle,
             name,
-            lease=lease,
-            timed=True,
+            lease=None,
+            timed=lease,
             fair=fair,
             max_hold=max_hold,
             handoffs=None,
             replicas=replicas,
             on_lost=on_lost,
         )
+
+    def multi_lock(
+        self,
+        names: Iterable[Name],
+        *,
+        lease: Seconds = 30.0,
+        max_hold: Optional[Seconds] = None,
+        on_lost: Optional[OnLost] = None,
+    ) -> MultiLock:
+        """Names several locks, from 1 to 1000 in any order, that are held as one. No I/O.
+
+        - `lease`: as of lock().
+        - `max_hold`: how long they may be held in all, counted from when all are: then they are lost.
+        - `on_lost(lost)` is called for each of them that is lost while the guard exists, with its name.
+
+        Raises InvalidArgument for a name, number of names or setting that cannot be used, Forked.
+        """
+        return MultiLock(self._handle, names, lease=lease, max_hold=max_hold, on_lost=on_lost)
 
     def semaphore(
         self,

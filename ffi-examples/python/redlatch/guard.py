@@ -1,14 +1,15 @@
-"""A hold of a lock, or of permits of a semaphore."""
+"""A hold of a lock, of permits of a semaphore, or of several locks."""
 
 from __future__ import annotations
 
 import warnings
+from ctypes import byref, c_size_t, c_uint64, string_at
 from types import TracebackType
-from typing import Optional, Type
+from typing import Optional, Tuple, Type
 
 from . import _library as native
-from ._arguments import Seconds, milliseconds, wait
-from ._errors import INVALID_STATE, OK, UNCONFIRMED, Lost, LostReason, Name, RedlatchError, failure
+from ._arguments import Seconds, encoded, milliseconds, wait
+from ._errors import INVALID_STATE, OK, UNCONFIRMED, Lost, LostReason, Name, RedlatchError, check, failure
 from ._exit import close_at_exit
 from ._handle import Handle, OfThisProcess
 from ._waiting import wait_lost
@@ -16,8 +17,14 @@ from ._waiting import wait_lost
 _CLOSED = Handle(native.guard.free)
 
 
+def _fencing_tokens(handle: Handle, count: int) -> Tuple[int, ...]:
+    tokens = (c_uint64 * count)()
+    check(native.guard.fencing_tokens(handle, tokens, count, byref(c_size_t())))
+    return tuple(tokens)
+
+
 class Guard(OfThisProcess):
-    """A hold of a lock, or of permits of a semaphore.
+    """A hold of a lock, of permits of a semaphore, or of several locks, which is held as long as all of them are.
 
     Leave it to a `with` statement, or release() it, from any thread. It is the guard that holds: `lock.acquire()` on a
     line of its own, as with threading.Lock, has released it again at the end of the line. What is neither is released
@@ -28,9 +35,9 @@ class Guard(OfThisProcess):
     # For a guard that a signal handler kept from being made.
     _handle = _CLOSED
 
-    def __init__(self, handle: Handle, name: Name) -> None:
-        self._name = name
-        self._fencing_token = int(native.guard.fencing_token(handle))
+    def __init__(self, handle: Handle, names: Tuple[Name, ...]) -> None:
+        self._names = names
+        self._fencing_tokens = _fencing_tokens(handle, len(names))
         self._token = str(native.guard.token(handle).decode())
         # Last: one that is not whole does not warn, since nobody has it who could drop it.
         self._handle = handle
@@ -38,8 +45,13 @@ class Guard(OfThisProcess):
 
     @property
     def name(self) -> Name:
-        """The name of the lock or semaphore, as it was given."""
-        return self._name
+        """The name of the lock or semaphore, as it was given: of several locks, the first of `names`."""
+        return self._names[0]
+
+    @property
+    def names(self) -> Tuple[Name, ...]:
+        """Those of all locks that it stands for, as MultiLock.names; one for any other lock, or a semaphore."""
+        return self._names
 
     @property
     def fencing_token(self) -> int:
@@ -47,13 +59,18 @@ class Guard(OfThisProcess):
 
         Send it along with each write, and let the resource refuse a token smaller than the largest that it has seen;
         then a holder that does not know yet that it lost the lock can do no harm. Those of a semaphore tell its holders
-        apart, but keep none of them off: several hold permits at once by rights.
+        apart, but keep none of them off: several hold permits at once by rights. Of several locks it is the first's.
         """
-        return self._fencing_token
+        return self._fencing_tokens[0]
+
+    @property
+    def fencing_tokens(self) -> Tuple[int, ...]:
+        """Those of all locks that it stands for, in the order of `names`: each resource is sent that of its lock."""
+        return self._fencing_tokens
 
     @property
     def token(self) -> str:
-        """The random token that stands for the grant at the key on the server."""
+        """The random token that stands for the grant at the key on the server: of several locks, at the first one's."""
         return self._token
 
     @property
@@ -130,19 +147,31 @@ class Guard(OfThisProcess):
 
     def __del__(self) -> None:
         if native.guard.is_held(self._handle):
-            message = f"a redlatch guard was dropped while it held {self._name!r}: use `with`, or release() it"
+            names = ", ".join(map(repr, self._names))
+            message = f"a redlatch guard was dropped while it held {names}: use `with`, or release() it"
             warnings.warn(message, RuntimeWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         state = "held" if self.is_held else "not held"
-        return f"<redlatch.Guard of {self._name!r}, fencing token {self._fencing_token}, {state}>"
+        grants = ", ".join(f"{name!r}, fencing token {token}" for name, token in zip(self._names, self._fencing_tokens))
+        return f"<redlatch.Guard of {grants}, {state}>"
 
     def _raise_from(self, status: int) -> None:
         error: Optional[RedlatchError] = failure(status)
         if isinstance(error, Lost):
-            error.fencing_token, error.name = self._fencing_token, self._name
+            at = self._lost_at()
+            error.fencing_token, error.name = self._fencing_tokens[at], self._names[at]
         if error is not None:
             raise error
+
+    def _lost_at(self) -> int:
+        """Which of the locks was lost."""
+        length = c_size_t()
+        name = native.guard.lost_name(self._handle, byref(length))
+        lost = string_at(name, length.value) if name else None
+        names = [encoded(name, "name")[0] for name in self._names]
+        # Another thread may have released it meanwhile, without finding a loss.
+        return names.index(lost) if lost in names else 0
 
     def _close(self) -> None:
         # Wakes threads in wait_lost(), which keep the handle.

@@ -6,14 +6,14 @@ from ctypes import byref, c_size_t, c_uint32
 from typing import Optional, Tuple
 
 from . import _library as native
-from ._acquirable import Acquirable
+from ._acquirable import Named
 from ._arguments import Seconds, count, encoded, milliseconds
 from ._errors import InvalidArgument, Name, check
 from ._handle import Handle
 from ._losses import OnLost
 
 
-class Semaphore(Acquirable):
+class Semaphore(Named):
     """A named number of permits, of which each guard holds one, or several: threads, processes, machines.
 
         permit = semaphore.try_acquire()                 # None at once when all are taken
@@ -45,14 +45,8 @@ class Semaphore(Acquirable):
             if lease is not None:
                 raise InvalidArgument("a lease is either renewed or timed: pass lease or timed, not both")
             check(native.semaphore.set_timed_ms(handle, milliseconds(timed, "timed")))
-        self._set(
-            lease=lease,
-            fair=fair,
-            max_hold=max_hold,
-            handoffs=handoffs,
-            replicas=replicas,
-            on_lost=on_lost,
-        )
+        self._set(lease=lease, max_hold=max_hold, on_lost=on_lost)
+        self._set_service(fair=fair, handoffs=handoffs, replicas=replicas)
 
     def available(self) -> int:
         """How many permits are free: neither held nor left to a waiter that was woken. For monitoring. One round trip.

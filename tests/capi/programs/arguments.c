@@ -41,6 +41,8 @@ static void null_is_refused_by_setters(redlatch_options *options, redlatch_lock 
             "`certificate_path`");
     REFUSED(redlatch_options_set_tls_client_certificate_files(options, "/c", NULL), REDLATCH_NULL_POINTER,
             "`key_path`");
+    REFUSED(redlatch_options_set_max_lease_ms(NULL, 10), REDLATCH_NULL_POINTER, "`options`");
+    REFUSED(redlatch_options_set_node_timeout_ms(NULL, 1), REDLATCH_NULL_POINTER, "`options`");
 
     REFUSED(redlatch_lock_set_lease_ms(NULL, 10000), REDLATCH_NULL_POINTER, "`lock`");
     REFUSED(redlatch_lock_set_max_hold_ms(NULL, 10000), REDLATCH_NULL_POINTER, "`lock`");
@@ -378,6 +380,15 @@ static void options_out_of_range_are_refused(void)
         {redlatch_options_set_poll_interval_ms, 3600000, REDLATCH_OK},
         {redlatch_options_set_poll_interval_ms, 3600001, REDLATCH_INVALID_ARGUMENT},
         {redlatch_options_set_poll_interval_ms, UINT64_MAX, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_max_lease_ms, 0, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_max_lease_ms, 9, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_max_lease_ms, 10, REDLATCH_OK},
+        {redlatch_options_set_max_lease_ms, UINT64_MAX, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_node_timeout_ms, 0, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_node_timeout_ms, 1, REDLATCH_OK},
+        {redlatch_options_set_node_timeout_ms, 3600000, REDLATCH_OK},
+        {redlatch_options_set_node_timeout_ms, 3600001, REDLATCH_INVALID_ARGUMENT},
+        {redlatch_options_set_node_timeout_ms, UINT64_MAX, REDLATCH_INVALID_ARGUMENT},
         {set_pool_size, 0, REDLATCH_INVALID_ARGUMENT},
         {set_pool_size, 1, REDLATCH_OK},
         {set_pool_size, UINT32_MAX, REDLATCH_OK},

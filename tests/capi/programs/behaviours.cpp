@@ -85,12 +85,13 @@ static_assert(redlatch::Duration(std::chrono::duration<unsigned char, std::ratio
 template <class Owner>
 constexpr bool owns = !std::is_copy_constructible_v<Owner> && !std::is_copy_assignable_v<Owner> &&
                       std::is_nothrow_move_constructible_v<Owner> && std::is_nothrow_move_assignable_v<Owner>;
-static_assert(owns<Guard> && owns<Lock> && owns<Semaphore> && owns<Options> && owns<redlatch::Audit>);
+static_assert(owns<Guard> && owns<Lock> && owns<redlatch::MultiLock> && owns<Semaphore> && owns<Options> && owns<redlatch::Audit>);
 static_assert(std::is_copy_constructible_v<Client> && std::is_copy_constructible_v<CancelToken>);
 
 // What a chain on something new gives is no reference to it.
 static_assert(std::is_same_v<decltype(std::declval<Lock>().lease(1s).fair(true)), Lock>);
 static_assert(std::is_same_v<decltype(std::declval<Lock &>().lease(1s).fair(true)), Lock &>);
+static_assert(std::is_same_v<decltype(std::declval<redlatch::MultiLock>().lease(1s).max_hold(1s)), redlatch::MultiLock>);
 static_assert(std::is_same_v<decltype(std::declval<Semaphore>().lease(1s).permits(2)), Semaphore>);
 static_assert(std::is_same_v<decltype(std::declval<Options>().pool_size(1)), Options>);
 
@@ -469,6 +470,57 @@ void a_semaphore_lets_in_so_many(const Client &client) {
     EXPECT(timed.acquire().wait_lost(patience));
 }
 
+void several_locks_are_held_as_one(const Client &client, const char *url) {
+    const auto other = Client::open(options(url));
+    const std::vector<std::string> names{"several c", "several a", "several b", "several a"};
+    auto locks = client.multi_lock(names).lease(60s).max_hold(1h);
+    const auto in_order = locks.names();
+    EXPECT(in_order.size() == 3 && client.multi_lock({"several b", "several c", "several a"}).names() == in_order);
+    EXPECT(client.multi_lock({"one\0x"sv}).names() == std::vector{"one\0x"sv});
+    EXPECT(code_of([&] { return client.multi_lock({}); }) == REDLATCH_INVALID_ARGUMENT);
+    EXPECT(code_of([&] { return client.multi_lock({"a", ""}); }) == REDLATCH_INVALID_ARGUMENT);
+    {
+        const Guard guard = locks.acquire_timeout(patience);
+        const auto tokens = guard.fencing_tokens();
+        EXPECT(guard.is_held() && guard.remaining() > 30s && guard.name() == in_order[0]);
+        EXPECT(tokens.size() == 3 && tokens[0] == guard.fencing_token() && !guard.lost_name());
+        for (std::size_t index = 0; index < 3; ++index) {
+            const auto seen = other.lock(in_order[index]).inspect();
+            EXPECT(seen.fencing_token == tokens[index]);
+        }
+        EXPECT(!locks.try_acquire());
+        EXPECT(code_of<redlatch::Timeout>([&] { return locks.acquire_with(Wait::none()); }) == REDLATCH_BUSY);
+    }
+    const Guard single = other.lock("several b").acquire();
+    EXPECT(single.fencing_tokens() == std::vector{single.fencing_token()});
+    EXPECT(!locks.try_acquire() && other.lock("several a").try_acquire() && other.lock("several c").try_acquire());
+    EXPECT(!locks.try_with_lock([] {}));
+}
+
+void work_runs_under_several_locks_and_a_loss_is_named(const Client &client) {
+    std::mutex mutex;
+    std::condition_variable told;
+    std::vector<redlatch::LostEvent> losses;
+    auto locks = client.multi_lock({"named a", "named b"}).lease(3s).on_lost([&](const redlatch::LostEvent &lost) {
+        const std::lock_guard lock(mutex);
+        losses.push_back(lost);
+        told.notify_one();
+    });
+    EXPECT(locks.with_lock([&] { return !client.lock("named a").try_acquire(); }));
+    EXPECT(locks.with_lock_wait(Wait::at_most(patience), [&] { return !client.lock("named b").try_acquire(); }));
+    EXPECT(locks.with_guard([](const Guard &guard) { return guard.fencing_tokens().size(); }) == 2);
+    EXPECT(locks.try_with_lock([] { return 7; }) == 7);
+
+    Guard guard = locks.acquire_timeout(patience);
+    EXPECT(client.lock("named b").force_release());
+    EXPECT(guard.wait_lost(patience) && guard.lost_name() == "named b");
+    std::unique_lock lock(mutex);
+    EXPECT(told.wait_for(lock, patience, [&] { return losses.size() == 1; }));
+    EXPECT(losses[0].name == "named b" && losses[0].reason == LostReason::Deleted);
+    EXPECT(code_of<redlatch::Lost>([&] { return guard.release(), 0; }) == REDLATCH_LOST);
+    EXPECT(guard.lost_name() == "named b" && guard.lost_reason() == LostReason::Deleted);
+}
+
 void an_inspection_is_a_value(const Client &client) {
     const auto lock = client.lock("looked at");
     EXPECT(lock.inspect().is_free && lock.inspect().text == "free" && !lock.inspect().fencing_token);
@@ -524,6 +576,8 @@ int main(int argc, char **argv) {
         a_wait_is_ended_from_another_thread(client);
         names_are_bytes(client);
         a_semaphore_lets_in_so_many(client);
+        several_locks_are_held_as_one(client, url);
+        work_runs_under_several_locks_and_a_loss_is_named(client);
         an_inspection_is_a_value(client);
         settings_are_chained(url);
         if (argc > 2) {

@@ -32,7 +32,8 @@ struct handles {
     redlatch_options *options;
     redlatch_lock *lock;
     redlatch_semaphore *semaphore;
-    redlatch_guard *guard, *permit;
+    redlatch_multi_lock *several;
+    redlatch_guard *guard, *permit, *of_several;
     redlatch_cancel *cancel;
     redlatch_inspection *seen;
     redlatch_audit *audit;
@@ -49,6 +50,9 @@ static struct handles make_all(const char *url)
     all.semaphore = semaphore_of(all.client, "fork:held", 2);
     all.guard = held(all.lock);
     all.permit = permitted(all.semaphore);
+    static const char *const names[] = {"fork:a", "fork:b"};
+    IS(redlatch_multi_lock_new(all.client, names, NULL, 2, &all.several), REDLATCH_OK);
+    IS(redlatch_multi_lock_acquire(all.several, PATIENCE_MS, NULL, &all.of_several), REDLATCH_OK);
     IS(redlatch_cancel_new(&all.cancel), REDLATCH_OK);
     IS(redlatch_lock_inspect(all.lock, &all.seen), REDLATCH_OK);
     IS(redlatch_client_audit(all.client, "*", NUL, &all.audit), REDLATCH_OK);
@@ -66,7 +70,7 @@ static void guard_is_inert(redlatch_guard *guard)
     REFUSED(redlatch_guard_release(guard), REDLATCH_FORKED, "fork");
     CHECK(redlatch_guard_fencing_token(guard) > 0);
     CHECK(strlen(redlatch_guard_token(guard)) == 32);
-    CHECK(strcmp(redlatch_guard_name(guard, NULL), "fork:held") == 0);
+    CHECK(strncmp(redlatch_guard_name(guard, NULL), "fork:", 5) == 0);
 }
 
 static void all_is_inert(struct handles all)
@@ -75,6 +79,7 @@ static void all_is_inert(struct handles all)
     redlatch_lock *no_lock = UNTOUCHED;
     redlatch_semaphore *no_semaphore = UNTOUCHED;
     redlatch_guard *no_guard = UNTOUCHED;
+    redlatch_multi_lock *no_several = UNTOUCHED;
     redlatch_inspection *unseen = UNTOUCHED;
     redlatch_audit *no_audit = UNTOUCHED;
     const char *key = UNTOUCHED;
@@ -83,6 +88,7 @@ static void all_is_inert(struct handles all)
     size_t count = 77;
     guard_is_inert(all.guard);
     guard_is_inert(all.permit);
+    guard_is_inert(all.of_several);
     REFUSED(redlatch_lock_new(all.client, "n", 1, &no_lock), REDLATCH_FORKED, "fork");
     REFUSED(redlatch_timed_lock_new(all.client, "n", 1, 1000, &no_lock), REDLATCH_FORKED, "fork");
     REFUSED(redlatch_semaphore_new(all.client, "n", 1, 2, &no_semaphore), REDLATCH_FORKED, "fork");
@@ -96,6 +102,8 @@ static void all_is_inert(struct handles all)
     REFUSED(redlatch_options_set_connect_timeout_ms(all.options, 1), REDLATCH_FORKED, "fork");
     REFUSED(redlatch_options_set_command_timeout_ms(all.options, 1), REDLATCH_FORKED, "fork");
     REFUSED(redlatch_options_set_poll_interval_ms(all.options, 10), REDLATCH_FORKED, "fork");
+    REFUSED(redlatch_options_set_max_lease_ms(all.options, 10), REDLATCH_FORKED, "fork");
+    REFUSED(redlatch_options_set_node_timeout_ms(all.options, 1), REDLATCH_FORKED, "fork");
     REFUSED(redlatch_client_open_with(all.options, &no_client), REDLATCH_FORKED, "fork");
 
     REFUSED(redlatch_lock_set_lease_ms(all.lock, 10000), REDLATCH_FORKED, "fork");
@@ -110,6 +118,21 @@ static void all_is_inert(struct handles all)
     REFUSED(redlatch_lock_inspect(all.lock, &unseen), REDLATCH_FORKED, "fork");
     REFUSED(redlatch_lock_force_release(all.lock, &somebody), REDLATCH_FORKED, "fork");
     CHECK(strcmp(redlatch_lock_name(all.lock, NULL), "fork:held") == 0);
+
+    static const char *const names[] = {"n"};
+    uint64_t tokens[2];
+    size_t both = 0;
+    REFUSED(redlatch_multi_lock_new(all.client, names, NULL, 1, &no_several), REDLATCH_FORKED, "fork");
+    REFUSED(redlatch_multi_lock_set_lease_ms(all.several, 10000), REDLATCH_FORKED, "fork");
+    REFUSED(redlatch_multi_lock_set_max_hold_ms(all.several, 10000), REDLATCH_FORKED, "fork");
+    REFUSED(redlatch_multi_lock_set_on_lost(all.several, on_lost, NULL), REDLATCH_FORKED, "fork");
+    REFUSED(redlatch_multi_lock_set_on_lost_owned(all.several, on_lost, NULL, never), REDLATCH_FORKED, "fork");
+    REFUSED(redlatch_multi_lock_acquire(all.several, REDLATCH_FOREVER, NULL, &no_guard), REDLATCH_FORKED, "fork");
+    REFUSED(redlatch_multi_lock_with(all.several, 0, never, NULL), REDLATCH_FORKED, "fork");
+    CHECK(redlatch_multi_lock_count(all.several) == 2 && redlatch_multi_lock_name(all.several, 1, NULL) != NULL);
+    IS(redlatch_guard_fencing_tokens(all.of_several, tokens, 2, &both), REDLATCH_OK);
+    CHECK(both == 2 && tokens[0] == redlatch_guard_fencing_token(all.of_several));
+    CHECK(redlatch_guard_lost_name(all.of_several, NULL) == NULL && no_several == UNTOUCHED);
 
     REFUSED(redlatch_semaphore_set_permits(all.semaphore, 1), REDLATCH_FORKED, "fork");
     REFUSED(redlatch_semaphore_set_timed_ms(all.semaphore, 10000), REDLATCH_FORKED, "fork");
@@ -142,6 +165,8 @@ static void free_all(struct handles all)
 {
     redlatch_guard_free(all.guard);
     redlatch_guard_free(all.permit);
+    redlatch_guard_free(all.of_several);
+    redlatch_multi_lock_free(all.several);
     redlatch_lock_free(all.lock);
     redlatch_semaphore_free(all.semaphore);
     redlatch_audit_free(all.audit);
@@ -280,8 +305,11 @@ int main(int argc, char **argv)
     CHECK(getchar() == '\n');
     IS(redlatch_guard_release(all.guard), REDLATCH_OK);
     IS(redlatch_guard_release(all.permit), REDLATCH_OK);
+    IS(redlatch_guard_release(all.of_several), REDLATCH_OK);
     redlatch_guard_free(all.guard);
     redlatch_guard_free(all.permit);
+    redlatch_guard_free(all.of_several);
+    redlatch_multi_lock_free(all.several);
     /* `never` was given to be destroyed in neither child; the lock is left, as a program may leave it. */
     printf("released\n");
     return 0;

@@ -320,7 +320,7 @@ static void step_with_a_client(struct fuzzer *fuzzer)
     uint32_t at_bytes = NULLS | INVALID | (bytes.at != NULL && !bytes.refused ? WORKED : 0);
     redlatch_options *set = slot != NULL ? slot->handle : NULL;
     uint32_t to_set = set != NULL ? WORKED : NULLS;
-    switch (below(fuzzer, 16)) {
+    switch (below(fuzzer, 18)) {
     case 0:
         CALL(redlatch_client_open(one_in(fuzzer, 9) ? NULL : urls[below(fuzzer, sizeof urls / sizeof *urls)], &client),
              WORKED | INVALID | NULLS | ONE_OF(REDLATCH_UNSUPPORTED));
@@ -365,6 +365,8 @@ static void step_with_a_client(struct fuzzer *fuzzer)
     case 11:
         CALL(redlatch_options_set_sentinel_login(set, any_text(fuzzer), any_text(fuzzer)), to_set | NULLS | INVALID);
         break;
+    case 16: CALL(redlatch_options_set_max_lease_ms(set, any_u64(fuzzer)), to_set); break;
+    case 17: CALL(redlatch_options_set_node_timeout_ms(set, any_u64(fuzzer)), to_set); break;
     case 12:
         CALL(redlatch_options_set_url(set, urls[below(fuzzer, sizeof urls / sizeof *urls)]), to_set | INVALID);
         break;

@@ -94,6 +94,34 @@ static void the_connect_timeout_ends_an_opening_without_an_answer(void)
     redlatch_client_free(client);
 }
 
+#define NODES 3
+
+/* Servers that let everybody in and say nothing. */
+static void a_redlocks_node_timeout_and_max_lease_are_acted_on(void)
+{
+    int silent[NODES];
+    char nowhere[128];
+    redlatch_options *options = settings();
+    snprintf(nowhere, sizeof nowhere, "redlock://127.0.0.1:%u,127.0.0.1:%u,127.0.0.1:%u", silent_port(&silent[0]),
+             silent_port(&silent[1]), silent_port(&silent[2]));
+    IS(redlatch_options_set_url(options, nowhere), REDLATCH_OK);
+    IS(redlatch_options_set_max_lease_ms(options, 20000), REDLATCH_OK);
+    IS(redlatch_options_set_node_timeout_ms(options, 700), REDLATCH_OK);
+    IS(redlatch_options_set_command_timeout_ms(options, 10 * PATIENCE_MS), REDLATCH_OK);
+    redlatch_client *client = set(options);
+    redlatch_lock *lock = lock_of(client, "settings:redlock");
+    redlatch_guard *none = UNTOUCHED;
+    REFUSED(redlatch_lock_set_lease_ms(lock, 20001), REDLATCH_INVALID_ARGUMENT, "max_lease");
+    IS(redlatch_lock_set_lease_ms(lock, 20000), REDLATCH_OK);
+    uint64_t before = now_ms();
+    REFUSED(redlatch_lock_acquire(lock, 0, NULL, &none), REDLATCH_NO_QUORUM, "3 servers");
+    uint64_t took = now_ms() - before;
+    CHECK(took >= 699 && took < PATIENCE_MS);
+    for (int i = 0; i < NODES; i++) close(silent[i]);
+    redlatch_lock_free(lock);
+    redlatch_client_free(client);
+}
+
 #define REQUESTS 6
 #define CONNECTIONS 3
 
@@ -418,6 +446,7 @@ int main(int argc, char **argv)
     the_connect_timeout_ends_an_opening_without_an_answer();
     the_pool_size_is_how_many_connections_there_are();
     the_sentinel_login_is_what_a_sentinel_is_told();
+    a_redlocks_node_timeout_and_max_lease_are_acted_on();
     the_poll_interval_is_when_waiters_look();
     fair_threads_have_places_of_their_own(client, other);
     no_handoffs_are_none(client);

@@ -99,6 +99,24 @@ void timeouts_end_what_has_no_answer(const std::string &url, pid_t server) {
     close(silent);
 }
 
+/** Servers that let everybody in and say nothing. */
+void a_redlocks_node_timeout_and_max_lease_are_acted_on() {
+    int silent[3] = {};
+    std::string nowhere = "redlock://";
+    for (int &listening : silent) {
+        nowhere += "127.0.0.1:" + std::to_string(silent_port(&listening)) + (&listening == &silent[2] ? "" : ",");
+    }
+    const auto settings = Options().url(nowhere).max_lease(20s).node_timeout(700ms).command_timeout(10 * patience);
+    const auto client = Client::open(settings);
+    auto lock = client.lock("settings.cpp:redlock");
+    fails_after(0ms, REDLATCH_INVALID_ARGUMENT, [&] { return &lock.lease(21s); });
+    lock.lease(20s);
+    fails_after(699ms, REDLATCH_NO_QUORUM, [&] { return lock.try_acquire(); });
+    for (const int listening : silent) {
+        close(listening);
+    }
+}
+
 /** Requests of so many threads, of which none is answered: with more room, each would have a connection of its own. */
 void the_pool_size_is_how_many_connections_there_are() {
     int listening = 0;
@@ -264,6 +282,7 @@ int main(int argc, char **argv) {
         timeouts_end_what_has_no_answer(url, server);
         the_pool_size_is_how_many_connections_there_are();
         the_sentinel_login_is_what_a_sentinel_is_told();
+        a_redlocks_node_timeout_and_max_lease_are_acted_on();
         the_poll_interval_is_when_waiters_look(url);
         const auto lock = [](const Client &by) { return by.lock("settings.cpp:fair"); };
         const auto semaphore = [](const Client &by) { return by.semaphore("settings.cpp:fair", 1); };

@@ -172,6 +172,8 @@ class Settings(Scenario):
             {"sentinel_login": ("u\0", "p")},
             {"sentinel_login": ("u", "p\0")},
             {"sentinel_login": ("u", "\ud800")},
+            {"max_lease": 0.009},
+            {"node_timeout": 0},
         ):
             with self.assertRaises(redlatch.InvalidArgument, msg=wrong):
                 redlatch.Client(**wrong)

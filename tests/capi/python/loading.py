@@ -105,7 +105,10 @@ class Declarations(unittest.TestCase):
             "bool *": ctypes.POINTER(ctypes.c_bool),
             "int32_t *": ctypes.POINTER(ctypes.c_int32),
             "uint32_t *": ctypes.POINTER(ctypes.c_uint32),
+            "uint64_t *": ctypes.POINTER(ctypes.c_uint64),
             "size_t *": ctypes.POINTER(ctypes.c_size_t),
+            # That of several names, each of which is const; "char **" is a place for a key.
+            "char * *": ctypes.POINTER(ctypes.c_char_p),
             "redlatch_lost_fn": _library.LostFunction,
             "redlatch_destroy_fn": _library.DestroyFunction,
             "redlatch_work_fn": _library.WorkFunction,

@@ -61,6 +61,19 @@ class Clients(Scenario):
             client = redlatch.Client(f"redis://127.0.0.1:{port}/1", connect_timeout=1.6)
             self.fails_after(1.599, redlatch.ConnectionFailed, client.lock("x").try_acquire)
 
+    def test_a_redlocks_node_timeout_and_max_lease_are_acted_on(self):
+        with contextlib.ExitStack() as silent:
+            ports = []
+            for _ in range(3):
+                listening, port = silent_port()
+                silent.enter_context(listening)
+                ports.append(f"127.0.0.1:{port}")
+            url = "redlock://" + ",".join(ports)
+            client = redlatch.Client(url, max_lease=20, node_timeout=0.7, command_timeout=600)
+            with self.assertRaises(redlatch.InvalidArgument):
+                client.lock("x", lease=20.001).try_acquire()
+            self.fails_after(0.699, redlatch.NoQuorum, client.lock("x", lease=20).try_acquire)
+
     def test_the_pool_size_is_how_many_connections_there_are(self):
         # Requests of so many threads, of which none is answered: with more room, each would have one of its own.
         listening, port = silent_port()

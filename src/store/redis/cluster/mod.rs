@@ -330,7 +330,7 @@ impl Cluster {
         if let Some(entry) = state.nodes.get(address) {
             return entry.node.clone();
         }
-        let info = self.model.clone().set_addr(address.reached_as(self.model.addr()));
+        let info = self.model.clone().set_addr(address.to_addr());
         let node = Arc::new(Node::new(Opener::new(&info, &self.settings), self.settings.pool_size));
         let entry = Entry {
             node: node.clone(),

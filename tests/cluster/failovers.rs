@@ -1,0 +1,117 @@
+//! Masters that die, and replicas that take over. Each test has a cluster of its own.
+
+use std::{
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread,
+};
+
+use redlatch::{Error, LostReason};
+
+use crate::{
+    FAILOVER, PROMPT, builder, client, lock_on,
+    support::{Cluster, SECOND, wait_until},
+};
+
+#[test]
+fn waits_ride_out_the_death_of_a_master_and_fencing_tokens_go_on_rising() {
+    let cluster = Cluster::start();
+    let (tokens, grants, stop) = (Mutex::new(Vec::new()), AtomicU64::new(0), AtomicBool::new(false));
+    let keep_locking = |client: &redlatch::Client| {
+        let lock = client.lock("{x}").lease(SECOND * 3);
+        while !stop.load(Ordering::SeqCst) {
+            let guard = lock.acquire_timeout(FAILOVER).unwrap();
+            // Not while two may hold it, as they may after a failover that lost the lock.
+            if guard.is_held() {
+                tokens.lock().unwrap().push(guard.fencing_token());
+                grants.fetch_add(1, Ordering::SeqCst);
+            }
+            // However it ends: the failover may have taken it.
+            let _ = guard.release();
+        }
+    };
+    let more = |count| {
+        let before = grants.load(Ordering::SeqCst);
+        wait_until(&format!("{count} more grants"), FAILOVER, || {
+            grants.load(Ordering::SeqCst) > before + count
+        });
+    };
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let client = builder(&cluster).command_timeout(SECOND).build().unwrap();
+            for _ in 0..3 {
+                let (client, keep_locking) = (client.clone(), &keep_locking);
+                scope.spawn(move || keep_locking(&client));
+            }
+        }
+        more(100);
+        cluster.failover("{x}");
+        more(100);
+        stop.store(true, Ordering::SeqCst);
+    });
+    let tokens = tokens.into_inner().unwrap();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+#[test]
+fn a_holder_is_told_when_its_lock_did_not_survive_and_the_next_has_a_larger_fencing_token() {
+    let cluster = Cluster::start();
+    let (sender, losses) = mpsc::channel();
+    let lock = client(&cluster).lock("{x}").lease(SECOND * 20);
+    // The replica knows an old fencing counter.
+    lock.acquire().unwrap().release().unwrap();
+    let lock = lock.on_lost(move |lost| sender.send(lost.reason).unwrap());
+    // What is granted from here on does not reach it.
+    let master = cluster.master_of("{x}");
+    let replica = cluster.replica_of(master);
+    replica.stop_process();
+    master.run("CLIENT KILL TYPE replica");
+    let guard = lock.acquire().unwrap();
+    master.kill();
+    replica.continue_process();
+    cluster.wait_for_new_master("{x}", master);
+    let next = client(&cluster).lock("{x}").acquire_timeout(FAILOVER).unwrap();
+    assert!(next.fencing_token() > guard.fencing_token());
+    assert_eq!(losses.recv_timeout(SECOND * 20), Ok(LostReason::Taken));
+    assert!(matches!(guard.check(), Err(Error::Lost(_))));
+    next.release().unwrap();
+}
+
+#[test]
+fn what_a_replica_confirmed_survives_its_masters_death_and_the_others_notice_nothing() {
+    let cluster = Cluster::start();
+    let client = client(&cluster);
+    let master = cluster.master_of("lock:{x}");
+    let guard = client
+        .lock("{x}")
+        .lease(SECOND * 60)
+        .replicas(1, SECOND * 20)
+        .acquire()
+        .unwrap();
+    let others: Vec<_> = cluster
+        .masters()
+        .into_iter()
+        .filter(|other| other.port() != master.port())
+        .map(|other| {
+            client
+                .lock(lock_on(&cluster, other, "other"))
+                .lease(SECOND * 2)
+                .acquire()
+                .unwrap()
+        })
+        .collect();
+    cluster.failover("{x}");
+    for other in others {
+        other.check().unwrap();
+        other.release().unwrap();
+    }
+    wait_until("the new master to answer", PROMPT, || {
+        client.lock("{x}").inspect().is_ok()
+    });
+    assert!(client.lock("{x}").try_acquire().unwrap().is_none());
+    guard.check().unwrap();
+    guard.release().unwrap();
+}

@@ -1,0 +1,151 @@
+//! Nodes that cannot be reached, or do not answer.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use redlatch::{Client, Error, Guard};
+
+use crate::{
+    MINUTE, PROMPT, builder, client, lock_on,
+    support::{Cluster, SECOND, Server, chain},
+};
+
+const TIMEOUT: Duration = SECOND;
+
+/// What a busy machine may add to a bound.
+const SLACK: Duration = SECOND.saturating_mul(5);
+
+/// A cluster that never fails over.
+fn lasting_cluster() -> Cluster {
+    let cluster = Cluster::start();
+    for node in cluster.servers() {
+        node.run("CONFIG SET cluster-node-timeout 600000");
+    }
+    cluster
+}
+
+#[test]
+fn a_node_that_does_not_answer_costs_no_lease_on_the_others() {
+    let cluster = lasting_cluster();
+    let client = builder(&cluster).command_timeout(TIMEOUT * 2).build().unwrap();
+    let guards_on = |master: &Server, lease: Duration| -> Vec<Guard> {
+        let names = (0..20).map(|nth| lock_on(&cluster, master, &format!("{lease:?}:{nth}:")));
+        names
+            .map(|name| client.lock(name).lease(lease).acquire().unwrap())
+            .collect()
+    };
+    let [stopped, others @ ..] = &cluster.masters()[..] else {
+        panic!("three masters");
+    };
+    // Some of those that cannot be renewed last long, some end soon.
+    let mut lost = guards_on(stopped, SECOND * 2);
+    lost.extend(guards_on(stopped, MINUTE));
+    let kept: Vec<Guard> = others.iter().flat_map(|other| guards_on(other, SECOND)).collect();
+    stopped.stop_process();
+    let end = Instant::now() + SECOND * 20;
+    while Instant::now() < end {
+        for guard in &kept {
+            guard.check().unwrap();
+        }
+        thread::sleep(SECOND / 10);
+    }
+    assert!(lost.iter().any(|guard| !guard.is_held()));
+    for guard in kept {
+        guard.release().unwrap();
+    }
+    stopped.continue_process();
+}
+
+#[test]
+fn every_call_ends_in_its_time_when_no_node_answers() {
+    let cluster = lasting_cluster();
+    let connected = builder(&cluster).command_timeout(TIMEOUT).build().unwrap();
+    let lock = connected.lock("x").lease(MINUTE);
+    let guard = lock.acquire().unwrap();
+    for node in cluster.servers() {
+        node.stop_process();
+    }
+    let within = |what: &str, bound: Duration, call: &mut dyn FnMut() -> Result<(), Error>| {
+        let start = Instant::now();
+        let error = call().unwrap_err();
+        let took = start.elapsed();
+        assert!(took < bound + SLACK, "{what} took {took:?}");
+        error
+    };
+    let fresh = builder(&cluster).command_timeout(TIMEOUT).build().unwrap();
+    for client in [&connected, &fresh] {
+        let lock = client.lock("y");
+        within("a try", TIMEOUT, &mut || lock.try_acquire().map(drop));
+        let error = within("a wait", TIMEOUT * 2, &mut || lock.acquire_timeout(TIMEOUT).map(drop));
+        assert!(matches!(error, Error::Timeout { .. }), "{error:?}");
+        within("a look", TIMEOUT * 2, &mut || lock.inspect().map(drop));
+        within("an audit", TIMEOUT * 2, &mut || {
+            client.audit("*")?.next().unwrap().map(drop)
+        });
+    }
+    within("an extension", TIMEOUT * 2, &mut || guard.extend(MINUTE * 2));
+    let mut guard = Some(guard);
+    within("a release", TIMEOUT * 2, &mut || guard.take().unwrap().release());
+    let start = Instant::now();
+    drop((lock, connected, fresh));
+    assert!(start.elapsed() < TIMEOUT * 2 + SLACK);
+    for node in cluster.servers() {
+        node.continue_process();
+    }
+}
+
+#[test]
+fn a_cluster_of_which_nobody_can_be_reached_is_told_at_once() {
+    let cluster = lasting_cluster();
+    let connected = client(&cluster);
+    connected.lock("x").acquire().unwrap().release().unwrap();
+    for node in cluster.servers() {
+        node.kill();
+    }
+    for client in [connected, client(&cluster)] {
+        let start = Instant::now();
+        let error = client.lock("x").acquire().unwrap_err();
+        assert!(matches!(error, Error::Connection(_)), "{error:?}");
+        assert!(chain(&error).contains("refused"), "{error:?}");
+        assert!(start.elapsed() < PROMPT);
+    }
+}
+
+#[test]
+fn nodes_of_the_url_that_are_away_are_passed_over() {
+    let cluster = Cluster::shared();
+    let url = format!("redis-cluster://127.0.0.1:1,127.0.0.1:{}", cluster.node(4).port());
+    let client = Client::open(url).unwrap();
+    client.lock("{passed over}").acquire().unwrap().release().unwrap();
+}
+
+#[test]
+fn a_master_that_cannot_be_reached_is_waited_for() {
+    let cluster = lasting_cluster();
+    let (home, name) = (cluster.node(1), lock_on(&cluster, cluster.node(1), "x"));
+    let client = builder(&cluster).command_timeout(TIMEOUT).build().unwrap();
+    home.kill();
+    let lock = client.lock(&name);
+    let start = Instant::now();
+    let error = lock.try_acquire().unwrap_err();
+    assert!(matches!(error, Error::Connection(_)), "{error:?}");
+    assert!(start.elapsed() < TIMEOUT + SLACK);
+    let waiting = thread::spawn(move || lock.acquire_timeout(MINUTE).map(drop));
+    thread::sleep(TIMEOUT * 3);
+    assert!(!waiting.is_finished());
+    home.restart();
+    waiting.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_server_that_is_in_no_cluster_is_told_so() {
+    let server = Server::start();
+    let client = Client::open(format!("redis-cluster://127.0.0.1:{}", server.port())).unwrap();
+    let start = Instant::now();
+    let error = client.lock("x").acquire().unwrap_err();
+    assert!(matches!(error, Error::Server(_)), "{error:?}");
+    assert!(chain(&error).contains("cluster support disabled"), "{error:?}");
+    assert!(start.elapsed() < PROMPT);
+}
