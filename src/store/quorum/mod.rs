@@ -46,8 +46,6 @@ use crate::{
     sync::Mutex,
 };
 
-const DEFAULT_PORT: u16 = 6379;
-
 /// With fewer none may be missing.
 const FEWEST: usize = 3;
 
@@ -80,7 +78,7 @@ impl QuorumStore {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Error> {
         let mut members: Vec<Member> = Vec::new();
-        for url in url::one_by_one(url, DEFAULT_PORT)? {
+        for url in url::one_by_one(url, url::SERVER_PORT)? {
             let info = url::parse(&url)?;
             let name = info.addr().to_string();
             if members.iter().any(|member| member.name == name) {

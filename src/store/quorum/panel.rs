@@ -83,6 +83,14 @@ impl Panel {
         Ok(self.run(errands.collect(), end))
     }
 
+    /// Makes the calls at those servers that are worth it, on [lines](Self::lines) to them, as [`run`](Self::run) does.
+    pub(super) fn ask_on(&self, lines: &mut [Connection], calls: &[Call], end: Instant) -> Answers {
+        let nodes = self.to_be_asked();
+        let lines = lines.iter_mut().enumerate().filter(|(at, _)| nodes.contains(*at));
+        let errands = lines.map(|(at, connection)| Errand { at, connection, calls });
+        self.run(errands.collect(), end)
+    }
+
     /// Makes the calls of all errands at once, within the time that a server has for an answer, and by `end`. Where a
     /// connection has to be opened, a thread does that, so that no server waits for another.
     pub(super) fn run(&self, errands: Vec<Errand>, end: Instant) -> Answers {

@@ -5,12 +5,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    Inner,
-    panel::{Errand, outcomes},
-};
+use super::{Inner, panel::outcomes};
 use crate::store::{
-    Chore, Failure, Found, Upkeep, because,
+    Chore, Failure, Found, Upkeep,
     redis::{
         parts::{Call, Connection},
         reply,
@@ -39,15 +36,8 @@ impl QuorumUpkeep {
             Chore::Evict(hold) | Chore::Withdraw(hold) => panel.scripts.evicting(hold),
         });
         let calls: Vec<Call> = calls.collect();
-        let nodes = panel.to_be_asked();
-        let errands = self.lines.iter_mut().enumerate().filter(|(at, _)| nodes.contains(*at));
-        let errands = errands.map(|(at, connection)| Errand {
-            at,
-            connection,
-            calls: &calls,
-        });
         let sent = panel.clock.now();
-        let answers = panel.run(errands.collect(), end);
+        let answers = panel.ask_on(&mut self.lines, &calls, end);
         let conclude = |(nth, chore): (usize, &Chore)| {
             let found = outcomes(&answers, nth, reply::found);
             match chore {
@@ -70,8 +60,7 @@ impl Upkeep for QuorumUpkeep {
             if Instant::now() < end {
                 answers.extend(self.perform_batch(batch, end));
             } else {
-                let late = Failure::NotSent(because("the time was over before it could be sent"));
-                answers.extend(batch.iter().map(|_| Err(late.clone())));
+                answers.extend(batch.iter().map(|_| Err(Failure::too_late())));
             }
         }
         answers

@@ -149,7 +149,9 @@ impl Opener {
                 Some(_) => self.await_consent(wire, deadline),
             };
         }
-        let replies = before_any_request(wire.exchange(&commands, deadline))?;
+        let replies = wire
+            .exchange(&commands, deadline)
+            .map_err(|error| unanswered(error).before_the_request())?;
         for (nth, reply) in replies.into_iter().enumerate() {
             let failure = match reply {
                 Value::Okay => continue,
@@ -172,7 +174,9 @@ impl Opener {
     /// Hears what the server makes of our certificate, or that we have none: in TLS 1.3 it says so only after the
     /// handshake. A request that it refuses in that way would look like one that was cut off and may have run.
     fn await_consent(&self, wire: &mut Wire, deadline: Instant) -> Result<(), Failure> {
-        let replies = before_any_request(wire.exchange([&redis::cmd("PING")], deadline))?;
+        let replies = wire
+            .exchange([&redis::cmd("PING")], deadline)
+            .map_err(|error| unanswered(error).before_the_request())?;
         // Whatever else it has to say, it says to the request too.
         match replies.iter().find_map(reply::turned_away) {
             Some(refusal) => Err(Failure::Unreachable(reply::in_its_words(&refusal))),
@@ -413,15 +417,6 @@ impl fmt::Display for Flat {
 }
 
 impl error::Error for Flat {}
-
-/// The answers to what is sent on a new connection before any request: whatever became of it, no request has run.
-fn before_any_request(answers: RedisResult<Vec<Value>>) -> Result<Vec<Value>, Failure> {
-    answers.map_err(|error| match unanswered(error) {
-        Failure::Cut(source) => Failure::Unreachable(source),
-        Failure::Silent(source) => Failure::NotSent(source),
-        other => other,
-    })
-}
 
 /// What it means that a request's answer could not be read.
 pub(super) fn unanswered(error: RedisError) -> Failure {

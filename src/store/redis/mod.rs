@@ -39,7 +39,7 @@ use self::{
 };
 use super::{
     Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel,
-    SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes, because,
+    SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes,
 };
 use crate::{
     Error, Inspection,
@@ -131,8 +131,7 @@ impl RedisStore {
             return Ok(None);
         };
         let armed = interrupt.arm(move || hang_up.hang_up());
-        let armed = armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?;
-        Ok(Some(armed))
+        Ok(Some(armed.ok_or_else(Failure::cancelled)?))
     }
 
     /// Runs the scripts of a holder, each server's in one round trip. In a cluster one may have to be run `alone`, within

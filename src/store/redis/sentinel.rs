@@ -122,14 +122,9 @@ impl Sentinels {
         connection.open(deadline)?;
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
-        // Whatever became of it: the request proper has not been sent.
         let answer = connection
             .exchange([&command], deadline)
-            .map_err(|failure| match failure {
-                Failure::Cut(source) => Failure::Unreachable(source),
-                Failure::Silent(source) => Failure::NotSent(source),
-                other => other,
-            })?
+            .map_err(Failure::before_the_request)?
             .remove(0);
         let found: Option<(String, u16)> = match answer {
             Value::ServerError(error) if error.details().is_some_and(|text| text.contains("unknown command")) => {

@@ -269,10 +269,9 @@ impl Cluster {
         }
         let tried = candidates.len();
         let nobody = |source| -> Source { Arc::new(NobodyAsked { tried, source }) };
-        Err(match worst {
-            // Nothing was asked but where to ask.
-            Some(Failure::Cut(source) | Failure::Unreachable(source)) => Failure::Unreachable(nobody(source)),
-            Some(Failure::Silent(source) | Failure::NotSent(source)) => Failure::NotSent(nobody(source)),
+        Err(match worst.map(Failure::before_the_request) {
+            Some(Failure::Unreachable(source)) => Failure::Unreachable(nobody(source)),
+            Some(Failure::NotSent(source)) => Failure::NotSent(nobody(source)),
             Some(answer) => answer,
             None => Failure::Unreachable(because("the cluster has no nodes")),
         })

@@ -57,11 +57,10 @@ impl Upkeep for ClusterLine {
         let deadline = begin + timeout;
         self.cluster.refresh(deadline);
         self.connections.retain(|address, _| self.cluster.has(address));
-        let unsent = Failure::NotSent(because("the time was over before the request could be sent"));
         let mut round = Round {
             cluster: &self.cluster,
             connections: &mut self.connections,
-            answers: vec![Err(unsent); chores.len()],
+            answers: vec![Err(Failure::too_late()); chores.len()],
             errands: chores
                 .iter()
                 .enumerate()
