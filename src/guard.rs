@@ -101,6 +101,16 @@ impl Guard {
         Ok(guard)
     }
 
+    /// What an acquire that did not wait came to: `None` if somebody else has it.
+    pub(crate) fn if_free(acquired: Result<Self, Error>) -> Result<Option<Self>, Error> {
+        match acquired {
+            Ok(guard) => Ok(Some(guard)),
+            // An attempt that does not wait has no other timeout than this: it found nothing free.
+            Err(Error::Timeout { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     fn of(first: Held, others: Box<[Held]>) -> Self {
         Self {
             holds: ProcessBound::new(Holds { first, others }),
@@ -214,8 +224,9 @@ impl Guard {
     /// - [`Error::Lost`] if the lock is no longer held.
     /// - [`Error::InvalidArgument`] for a duration outside 10 ms to 10 years, or beyond the lock's
     ///   [`max_hold`](crate::Lock::max_hold): nothing was sent.
-    /// - [`Error::Unconfirmed`], [`Error::Connection`] or [`Error::Server`] if the server did not confirm it. The
-    ///   lease holds as long as it did before.
+    /// - [`Error::Unconfirmed`], [`Error::Connection`] or [`Error::Server`] if the server did not confirm it,
+    ///   [`Error::NotReplicated`] if too few [replicas](crate::Lock::replicas) did, [`Error::NoQuorum`] if too few
+    ///   servers of a Redlock did. The lease holds as long as it did before.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         let holds = self.holds.get()?;
         check_length(lease)?;
