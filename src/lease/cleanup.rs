@@ -104,7 +104,8 @@ impl Cleanup {
         if now >= done_at {
             return None;
         }
-        // Jittered: what failed together in one batch, maybe because of one of them, is not to be tried together for ever.
+        // Jittered: what failed together in one batch, maybe because of one of them, is not to be tried together for
+        // ever.
         let pause = self.pause.mul_f64(0.75 + 0.25 * fastrand::f64());
         let due = (now + pause).min(done_at);
         self.pause = (self.pause * 2).min(self.longest_pause);

@@ -25,8 +25,8 @@ pub(crate) enum Failure {
     Refused(Source),
     /// The key (the resource's or its counter's) holds something else; nothing was changed.
     KeyConflict(Vec<u8>),
-    /// Too few of several servers granted it, or could be asked; what some had granted was taken back, or will have to be.
-    /// Whether one of them may still run it.
+    /// Too few of several servers granted it, or could be asked; what some had granted was taken back, or will have to
+    /// be. Whether one of them may still run it.
     NoQuorum { source: Source, unanswered: bool },
     /// It was done, but too few replicas confirmed it in time.
     NotReplicated { wanted: u32, acknowledged: u32 },
@@ -72,8 +72,8 @@ impl Failure {
         }
     }
 
-    /// The same, of what has to come before a request, such as a log-in: whatever became of that, the request itself was
-    /// not sent.
+    /// The same, of what has to come before a request, such as a log-in: whatever became of that, the request itself
+    /// was not sent.
     pub(crate) fn before_the_request(self) -> Self {
         match self {
             Failure::Cut(source) => Failure::Unreachable(source),

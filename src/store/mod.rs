@@ -141,8 +141,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) interrupt: Option<&'a Interrupt>,
 }
 
-/// How many replicas of the server have to confirm that they have a grant or renewal too, and in what time. It comes on top
-/// of that which the request itself may take.
+/// How many replicas of the server have to confirm that they have a grant or renewal too, and in what time. It comes on
+/// top of that which the request itself may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Replicas {
     pub(crate) count: u32,
@@ -253,8 +253,8 @@ pub(crate) trait Store: Send + Sync {
         false
     }
 
-    /// Grants those of several locks that are free, or their tokens' already, in their order up to the first that is taken;
-    /// what was left to another who waits is taken. Asks for no place.
+    /// Grants those of several locks that are free, or their tokens' already, in their order up to the first that is
+    /// taken; what was left to another who waits is taken. Asks for no place.
     fn acquire_several(&self, ask: &AskSeveral, timeout: Duration) -> Result<SeveralAcquired, Failure> {
         // Where nothing goes together, there is but one.
         let mut answer = SeveralAcquired::default();
@@ -275,7 +275,8 @@ pub(crate) trait Store: Send + Sync {
         one_after_the_other(holds, timeout, |hold, timeout| self.renew(hold, lease, None, timeout))
     }
 
-    /// As [`release`](Self::release) for each of `spent`, in as few round trips as may be; an answer for each, in order.
+    /// As [`release`](Self::release) for each of `spent`, in as few round trips as may be; an answer for each, in
+    /// order.
     fn release_several(&self, spent: &[Spent], repeated: bool, timeout: Duration) -> Vec<Result<Found, Failure>> {
         one_after_the_other(spent, timeout, |spent, timeout| self.release(spent, repeated, timeout))
     }
@@ -446,7 +447,8 @@ pub(crate) enum Found {
 }
 
 /// How long the fencing counter of a name, and the limit of a semaphore, are kept after the last lease. The server's
-/// clock alone keeps tokens rising; the counter bridges a clock that was stepped back, so it has to outlive such a step.
+/// clock alone keeps tokens rising; the counter bridges a clock that was stepped back, so it has to outlive such a
+/// step.
 pub(crate) const KEPT: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 
 /// The whole milliseconds that a server is asked for: rounded up, so that the lease it keeps is never shorter

@@ -35,9 +35,9 @@ pub(in crate::store) struct Opener {
     connect_timeout: Duration,
     tls: Option<Tls>,
     aside: Aside,
-    /// Raised when the server closes a connection, or says that it is not the one to ask: those opened before are likely of
-    /// no use any more either (it was restarted or demoted, or an operator or a middlebox cut them off), so the next request
-    /// on each opens anew.
+    /// Raised when the server closes a connection, or says that it is not the one to ask: those opened before are
+    /// likely of no use any more either (it was restarted or demoted, or an operator or a middlebox cut them off), so
+    /// the next request on each opens anew.
     generation: AtomicU64,
 }
 
@@ -121,8 +121,8 @@ impl Opener {
         wire.generation == self.generation.load(Ordering::SeqCst)
     }
 
-    /// Notes that connections as old as `wire` are of no use any more. Only the first of a generation raises it, whoever
-    /// else finds out.
+    /// Notes that connections as old as `wire` are of no use any more. Only the first of a generation raises it,
+    /// whoever else finds out.
     fn supersede(&self, wire: &Wire) {
         let (old, new) = (wire.generation, wire.generation + 1);
         let _ = self
@@ -261,7 +261,8 @@ impl Connection {
         self.receive(sent, deadline)
     }
 
-    /// Sends `commands`, the first half of an [`exchange`](Self::exchange): until the other half the connection is closed.
+    /// Sends `commands`, the first half of an [`exchange`](Self::exchange): until the other half the connection is
+    /// closed.
     fn send<'a>(&mut self, commands: impl IntoIterator<Item = &'a Cmd>, deadline: Instant) -> Result<Sent, Failure> {
         let Some(mut wire) = self.wire.take() else {
             return Err(Failure::Cut(because("the connection broke")));

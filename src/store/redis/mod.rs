@@ -134,8 +134,8 @@ impl RedisStore {
         Ok(Some(armed.ok_or_else(Failure::cancelled)?))
     }
 
-    /// Runs the scripts of a holder, each server's in one round trip. In a cluster one may have to be run `alone`, within
-    /// what is left of the time, since its slot is elsewhere by now.
+    /// Runs the scripts of a holder, each server's in one round trip. In a cluster one may have to be run `alone`,
+    /// within what is left of the time, since its slot is elsewhere by now.
     fn call_all(
         &self,
         calls: &[Call],

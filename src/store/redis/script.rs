@@ -206,8 +206,8 @@ impl Scripts {
             .arg(millis_rounded_up(lease))
     }
 
-    /// As [`renewing`](Self::renewing), but the limit of a semaphore is left alone: while a cluster moves their slot, they may
-    /// be at two nodes.
+    /// As [`renewing`](Self::renewing), but the limit of a semaphore is left alone: while a cluster moves their slot,
+    /// they may be at two nodes.
     pub(super) fn renewing_alone(&self, hold: &Hold, lease: Duration) -> Call<'_> {
         let renew = &self.kit(&hold.resource).renew;
         renew

@@ -1,8 +1,8 @@
 //! Finding the master of a deployment that Redis Sentinel watches over.
 //!
-//! It is asked for whenever a connection is opened, and every connection is opened anew after the former master hung up,
-//! stayed silent, or said that it is one no longer: so all of a client follows a failover by itself. The steps are those of
-//! Redis's "Guidelines for Redis clients with support for Redis Sentinel".
+//! It is asked for whenever a connection is opened, and every connection is opened anew after the former master hung
+//! up, stayed silent, or said that it is one no longer: so all of a client follows a failover by itself. The steps are
+//! those of Redis's "Guidelines for Redis clients with support for Redis Sentinel".
 
 use std::{sync::Arc, time::Instant};
 
@@ -56,8 +56,8 @@ impl Sentinels {
 
     /// Opens a connection to the master by `deadline`, with `opener`'s log-in.
     ///
-    /// When the sentinels answer and the master does not, that may pass: it is no failure of the kind that a wrong address
-    /// makes.
+    /// When the sentinels answer and the master does not, that may pass: it is no failure of the kind that a wrong
+    /// address makes.
     pub(super) fn open_master(&self, opener: &Opener, deadline: Instant) -> Result<Wire, Failure> {
         let address = self.address(deadline)?;
         let not_there = |why, source| {

@@ -88,8 +88,8 @@ local function slot_is_overdrawn()
   return false
 end
 
--- Notes that the holder has released it, so that a repetition knows. With GET a key of another type is left as it is: it
--- is not ours to overwrite. Without memory for the mark the release stands all the same.
+-- Notes that the holder has released it, so that a repetition knows. With GET a key of another type is left as it is:
+-- it is not ours to overwrite. Without memory for the mark the release stands all the same.
 local function slot_mark_release(marks, mark, ms)
   pcall('SET', marks, mark, 'PX', ms, 'GET')
 end
