@@ -322,11 +322,12 @@ impl Held {
             return Ok(());
         }
         let mut sent = self.core.clock.now();
-        let replicas = lease.terms.replicas;
         let answer = self.core.ask(self.core.command_timeout, |timeout, _| {
             sent = self.core.clock.now();
-            let timeout = timeout + replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
-            self.core.store.renew(&lease.hold, length, replicas, timeout)
+            let timeout = timeout + lease.terms.time_for_replicas();
+            self.core
+                .store
+                .renew(&lease.hold, length, lease.terms.replicas, timeout)
         });
         self.extended(answer?, sent, length);
         Ok(lease.check()?)

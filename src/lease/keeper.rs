@@ -218,9 +218,7 @@ impl Keeper {
     pub(crate) fn report(&self, lease: &Lease) {
         self.shared.reporter.report(lease);
     }
-}
 
-impl Keeper {
     /// Ends the threads by `end`, or leaves them to end by themselves.
     pub(crate) fn close(&self, end: Moment) {
         let clock = &self.shared.clock;

@@ -113,6 +113,11 @@ impl Terms {
         }
     }
 
+    /// How much longer than others a request may take that replicas have to confirm.
+    pub(crate) fn time_for_replicas(&self) -> Duration {
+        self.replicas.map_or(Duration::ZERO, |replicas| replicas.timeout)
+    }
+
     /// The length to ask for in the first place.
     pub(crate) fn first_length(&self) -> Duration {
         self.length.min(self.max_hold)

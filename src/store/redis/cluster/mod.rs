@@ -166,11 +166,9 @@ impl Cluster {
             if let Some(owner) = self.map().owner(slot) {
                 return Ok(owner.clone());
             }
-            let begin = Instant::now();
-            self.learn(begin.checked_sub(FRESH).unwrap_or(begin), course.deadline, None)?;
+            self.learn_unless_fresh(course.deadline)?;
             if self.map().owner(slot).is_none() && !course.pause()? {
-                let why = format!("no node of the cluster serves slot {slot}, which the key is in");
-                return Err(Failure::Unready(because(why)));
+                return Err(unserved(slot));
             }
         }
     }
@@ -248,6 +246,12 @@ impl Cluster {
         self.learned.notify_all();
         // The connections of nodes that are gone are closed here, not under the mutex.
         outcome.map(drop)
+    }
+
+    /// As [`learn`](Self::learn), unless the map was told a moment ago.
+    fn learn_unless_fresh(&self, deadline: Instant) -> Result<(), Failure> {
+        let now = Instant::now();
+        self.learn(now.checked_sub(FRESH).unwrap_or(now), deadline, None)
     }
 
     /// Asks one node after the other for the map, those first that are likely to answer.
@@ -368,6 +372,11 @@ impl State {
         let is_free = |lane: &usize| self.nodes.values().all(|entry| entry.lane != *lane);
         (LANE_OF_THE_UNKNOWN + 1..).find(is_free).unwrap_or(LANE_OF_THE_UNKNOWN)
     }
+}
+
+fn unserved(slot: u16) -> Failure {
+    let why = format!("no node of the cluster serves slot {slot}, which the key is in");
+    Failure::Unready(because(why))
 }
 
 /// How much a failure to be told the map says about the cluster: an answer more than silence, and that more than nobody.

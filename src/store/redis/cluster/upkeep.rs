@@ -8,13 +8,14 @@ use std::{
 };
 
 use super::{
-    Cluster, FRESH,
+    Cluster,
     course::MOST_HOPS,
     redirect::{self, Next},
     slots::Endpoint,
+    unserved,
 };
 use crate::store::{
-    Chore, Failure, Found, Kind, Upkeep, because,
+    Chore, Failure, Found, Kind, Upkeep,
     redis::{
         connection::Connection,
         replicas, reply,
@@ -53,8 +54,7 @@ impl ClusterLine {
 
 impl Upkeep for ClusterLine {
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let begin = Instant::now();
-        let deadline = begin + timeout;
+        let deadline = Instant::now() + timeout;
         self.cluster.refresh(deadline);
         self.connections.retain(|address, _| self.cluster.has(address));
         let mut round = Round {
@@ -68,9 +68,7 @@ impl Upkeep for ClusterLine {
                 .collect(),
         };
         if round.errands.iter().any(|errand| round.target(errand).is_none())
-            && let Err(failure) = self
-                .cluster
-                .learn(begin.checked_sub(FRESH).unwrap_or(begin), deadline, None)
+            && let Err(failure) = self.cluster.learn_unless_fresh(deadline)
         {
             return vec![Err(failure); chores.len()];
         }
@@ -143,9 +141,7 @@ impl<'a> Round<'a> {
         for errand in mem::take(&mut self.errands) {
             match self.target(&errand) {
                 Some(address) => by_node.entry(address).or_default().push(errand),
-                None => {
-                    self.answers[errand.at] = Err(Failure::Unready(because("no node of the cluster serves the key")));
-                }
+                None => self.answers[errand.at] = Err(unserved(errand.call.slot())),
             }
         }
         let mut nodes_left = by_node.len() as u32;
