@@ -9,10 +9,7 @@ use std::{
 };
 
 use redlatch::{Client, ClientBuilder, Semaphore};
-use support::{Fault, Proxy, SECOND, Server, is_acquire, is_turn, millis, wait_until};
-
-const PROMPT: Duration = SECOND.saturating_mul(10);
-const MINUTE: Duration = SECOND.saturating_mul(60);
+use support::{Fault, MINUTE, PROMPT, Proxy, SECOND, Server, is_acquire, is_turn, millis, wait_until};
 
 struct Fixture {
     server: Arc<Server>,

@@ -1,5 +1,5 @@
-//! What happens to locks when Redis Sentinel replaces their master. Each test has a deployment of its own: a master, two
-//! replicas, three Sentinels.
+//! What happens to locks when Redis Sentinel replaces their master. Each test has a deployment of its own: a master,
+//! two replicas, three Sentinels.
 
 mod support;
 

@@ -30,8 +30,8 @@ fn wait_for_waiters(lock: &redlatch::Lock, count: usize) {
     });
 }
 
-/// Eight clients of which each has one wait, in this order; they hold it for a moment and tell who they are, and how long
-/// they waited since the one before had it.
+/// Eight clients of which each has one wait, in this order; they hold it for a moment and tell who they are, and how
+/// long they waited since the one before had it.
 fn wait_in_turn(cluster: &Cluster, name: &str, fair: bool) -> Vec<(usize, Duration)> {
     const WAITERS: usize = 8;
     let lock = client(cluster).lock(name).lease(MINUTE).fair(fair);
@@ -120,7 +120,8 @@ fn a_waiter_whose_node_dies_listens_at_another_one() {
         node.run("CONFIG SET cluster-node-timeout 600000");
         node.run("CONFIG SET cluster-require-full-coverage no");
     }
-    // It may listen anywhere but at the node that has the lock, or its death would be more than that of a listening post.
+    // It may listen anywhere but at the node that has the lock, or its death would be more than that of a listening
+    // post.
     let (home, name) = (cluster.node(0), lock_on(&cluster, cluster.node(0), "x"));
     let lock = client(&cluster).lock(&name).lease(MINUTE);
     let guard = lock.acquire().unwrap();

@@ -1,20 +1,13 @@
 //! Servers and networks that go away, stall or dawdle, under TLS.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Instant};
 
 use redlatch::{CancelToken, Error, Wait};
 
 use super::{
     relay::Relay,
-    support::{SECOND, SLACK, chain, millis, tls::TlsServer, wait_until},
+    support::{MINUTE, PROMPT, SECOND, SLACK, chain, millis, tls::TlsServer, wait_until},
 };
-
-/// How long anything may take on a busy machine that happens at once.
-const PROMPT: Duration = SECOND.saturating_mul(10);
-const MINUTE: Duration = SECOND.saturating_mul(60);
 
 fn evals(server: &TlsServer) -> u64 {
     server.plain().command_calls("evalsha") + server.plain().command_calls("eval")
