@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::{Connection, RedisResult, cmd};
 
 use super::port::ReservedPort;
@@ -21,6 +22,9 @@ const SLOTS: u16 = 16384;
 /// A cluster of three masters, each with a replica.
 pub struct Cluster {
     nodes: Vec<Node>,
+    /// Held while a slot gets its new master. Two that do so at once may both come by the same epoch, or by one that the
+    /// former master has outdone meanwhile: then the slot goes back, and what is in it is thrown away.
+    giving: Mutex<()>,
 }
 
 struct Node {
@@ -50,7 +54,8 @@ impl Cluster {
             let nodes = [(); MASTERS * 2].map(|()| scope.spawn(Node::start));
             nodes.map(|node| node.join().expect("a node")).into()
         });
-        let cluster = Self { nodes };
+        let giving = Mutex::new(());
+        let cluster = Self { nodes, giving };
         cluster.introduce();
         cluster.assign_replicas();
         wait_patiently_until("the cluster to be complete", PATIENCE, || cluster.is_complete());
@@ -319,6 +324,7 @@ impl Migration<'_> {
     /// everybody to it for good (MOVED). All keys must have been moved.
     #[track_caller]
     pub fn finish(self) {
+        let _giving = self.cluster.giving.lock();
         let id = id_of(self.to);
         let order = format!("CLUSTER SETSLOT {} NODE {id}", self.slot);
         // The new one first: the slot is never without a master that way.
