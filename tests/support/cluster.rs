@@ -225,7 +225,7 @@ impl Cluster {
         let (slot, mut new) = (self.slot_of(key), None);
         wait_patiently_until("a replica to take over", PATIENCE, || {
             new = self.agreed_owners().and_then(|owners| {
-                let owner = owners.into_iter().find(|(_, slots)| covers(slots, slot));
+                let owner = owners.into_iter().find(|(_, (_, slots))| covers(slots, slot));
                 let new = self.server_at(owner?.0);
                 (new.port() != former.port()).then_some(new)
             });
@@ -326,7 +326,7 @@ impl Migration<'_> {
         self.from.run(&order);
         wait_patiently_until("all nodes to know who has the slot", PATIENCE, || {
             let owners = self.cluster.agreed_owners().unwrap_or_default();
-            let owner = owners.iter().find(|(_, slots)| covers(slots, self.slot));
+            let owner = owners.iter().find(|(_, (_, slots))| covers(slots, self.slot));
             owner.is_some_and(|(port, _)| *port == self.to.port())
         });
     }
@@ -346,8 +346,9 @@ impl Node {
     }
 }
 
-/// Who has which slots, by the ports of the masters.
-type Owners = BTreeMap<u16, Vec<RangeInclusive<u16>>>;
+/// Who has which slots, by the ports of the masters; and by which right, since a slot is the one's that has it by the
+/// larger epoch: a node that does not know yet by which one another has it cannot be given it for good.
+type Owners = BTreeMap<u16, (u64, Vec<RangeInclusive<u16>>)>;
 
 fn covers(slots: &[RangeInclusive<u16>], slot: u16) -> bool {
     slots.iter().any(|range| range.contains(&slot))
@@ -416,7 +417,11 @@ fn owners_by(server: &Server) -> RedisResult<Option<Owners>> {
     let owners = members_by(server)?
         .into_iter()
         .filter(|member| !member.slots.is_empty());
-    Ok(Some(owners.map(|member| (member.port, member.slots)).collect()))
+    Ok(Some(
+        owners
+            .map(|member| (member.port, (member.epoch, member.slots)))
+            .collect(),
+    ))
 }
 
 #[track_caller]
