@@ -1,5 +1,8 @@
 //! What the benchmarks share: the server that they run against, and its description.
 
+// Each benchmark needs only a part of it.
+#![allow(dead_code)]
+
 use redis::Connection;
 
 use crate::support::Server;
