@@ -202,8 +202,13 @@ impl Taking<'_> {
         let SeveralAcquired { fencing_tokens, taken } = match answer {
             Ok(answer) => answer,
             Err(failure) => {
+                let tokens_last = core.store.abilities().tokens_last;
                 for wanted in self.wanted.iter_mut().take(count) {
-                    wanted.doubt.add(sent, length, &failure);
+                    if tokens_last {
+                        wanted.doubt.add(sent, length, &failure);
+                    } else {
+                        wanted.hold = Hold::new(wanted.hold.resource.clone());
+                    }
                 }
                 let consequence = self.contact.consequence_of(&failure);
                 return Attempt::Failed(failure, consequence);

@@ -2,7 +2,7 @@
 
 use std::{ops::Deref, time::Duration};
 
-use redlatch::{Error, Guard, Inspection, Lost, Semaphore, Wait};
+use redlatch::{Error, Guard, Inspection, Lost, MultiLock, Semaphore, Wait};
 
 /// What the locks of a store are.
 #[derive(Clone, Copy)]
@@ -30,6 +30,15 @@ impl Client {
         match self.longest_lease {
             Some(lease) => lock.lease(lease),
             None => lock,
+        }
+    }
+
+    /// Several locks with the default lease, or the longest that its store takes.
+    pub fn multi_lock(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MultiLock {
+        let locks = self.client.multi_lock(names);
+        match self.longest_lease {
+            Some(lease) => locks.lease(lease),
+            None => locks,
         }
     }
 

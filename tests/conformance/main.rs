@@ -15,6 +15,7 @@ mod order;
 mod permits;
 mod served;
 mod several;
+mod several_waits;
 mod store;
 #[path = "../support/mod.rs"]
 mod support;
@@ -74,6 +75,7 @@ macro_rules! suite {
 // - order: waiters have places, `fair` ones keep them, and a look counts them
 // - hand_over: the threads of a client hand leases on
 // - lock: what has no counterpart in a semaphore
+// - lock_waits: the same, and it can do what `waking` and `order` ask for
 // - semaphore: what takes more than one permit to show, or a limit
 // - deletion: it has keys that somebody else can delete
 groups! { $
@@ -171,19 +173,23 @@ groups! { $
             they_are_the_locks_of_those_names
             each_has_its_own_fencing_token_which_rises
             what_cannot_work_is_refused_before_anything_is_sent
+            threads_that_take_them_in_any_order_never_deadlock
+            at_most_one_of_many_threads_and_clients_holds_each
+            the_loss_of_one_is_told_and_the_others_are_given_back
+            an_extension_is_of_all
+            closures_run_under_all_of_them
+            their_handles_may_go_in_any_order
+        }
+    }
+    lock_waits {
+        several_waits {
             a_thousand_are_taken_and_given_back
             a_wait_ends_with_all_of_them_or_leaves_nothing
             a_cancelled_wait_leaves_nothing
             what_is_had_is_kept_while_another_is_waited_for
-            threads_that_take_them_in_any_order_never_deadlock
-            at_most_one_of_many_threads_and_clients_holds_each
             who_takes_them_again_and_again_passes_nobody_for_long
-            the_loss_of_one_is_told_and_the_others_are_given_back
             what_is_lost_during_the_wait_is_taken_again
-            an_extension_is_of_all
             the_longest_hold_is_counted_from_when_all_are_held
-            closures_run_under_all_of_them
-            their_handles_may_go_in_any_order
         }
     }
     semaphore {
@@ -265,19 +271,19 @@ groups! { $
 // What each store can do. A `closed` one is built all the same, and runs with `--ignored`.
 suite! {
     open redis {
-        Lock in lock { any_lock any_name waking order hand_over lock }
+        Lock in lock { any_lock any_name waking order hand_over lock lock_waits }
         Semaphore in semaphore { any_lock any_name waking order hand_over semaphore deletion }
     }
     open memory {
-        Lock in lock { any_lock any_name waking order hand_over lock }
+        Lock in lock { any_lock any_name waking order hand_over lock lock_waits }
         Semaphore in semaphore { any_lock any_name waking order hand_over semaphore }
     }
     open sentinel {
-        Lock in lock { any_lock any_name waking order hand_over lock }
+        Lock in lock { any_lock any_name waking order hand_over lock lock_waits }
         Semaphore in semaphore { any_lock any_name waking order hand_over semaphore deletion }
     }
     open cluster {
-        Lock in lock { any_lock waking order hand_over lock }
+        Lock in lock { any_lock waking order hand_over lock lock_waits }
         Semaphore in semaphore { any_lock waking order hand_over semaphore deletion }
     }
     open redlock {

@@ -1,6 +1,7 @@
 //! A Redis Cluster: its nodes, what is known of which has which slot, and the way of a request to the right one.
 
 mod audit;
+mod batch;
 mod course;
 mod redirect;
 mod slots;
@@ -126,8 +127,12 @@ impl Cluster {
                 let (mut connection, _) = node.connection(urgency, course.left())?;
                 attempt(&mut connection, asking, course.deadline)
             };
-            self.note(&address, outcome.as_ref().err());
             course.note(&outcome);
+            if outcome.is_err() && course.is_cancelled() {
+                // That may be why, so it says nothing about the node.
+                return outcome;
+            }
+            self.note(&address, outcome.as_ref().err());
             let next = Next::after(&outcome, &address);
             let goes_on = match &next {
                 Next::Done => return outcome,
