@@ -1,9 +1,6 @@
 //! What the benchmarks share: the server that they run against, and its description. Not each needs all of it.
 #![allow(dead_code)]
 
-// Each benchmark needs only a part of it.
-#![allow(dead_code)]
-
 use redis::Connection;
 
 use crate::support::Server;
