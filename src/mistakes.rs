@@ -33,6 +33,8 @@ pub(crate) enum Mistake {
     InheritsInSilence,
     /// One that was handed a permit leaves its place without waking the next.
     VacatesInSilence,
+    /// Several locks are taken in whatever order.
+    TakesInNoOrder,
     /// The thread that listens goes to sleep without a look whether the client has gone.
     SleepsThroughTheEnd,
 }

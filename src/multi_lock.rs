@@ -15,6 +15,7 @@ use crate::{
     client::Core,
     keys,
     lease::Terms,
+    mistakes::{Mistake, makes},
     store::{Kind, Resource},
 };
 
@@ -71,6 +72,9 @@ impl MultiLock {
                 let key = core.keyspace.main(Kind::Lock, name).ok()?;
                 Some((keys::slot(&key), key))
             });
+        }
+        if makes(Mistake::TakesInNoOrder) {
+            fastrand::shuffle(&mut names);
         }
         Self {
             client,

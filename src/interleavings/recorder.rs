@@ -5,8 +5,8 @@ use std::{slice, sync::Arc, time::Duration};
 use crate::{
     Inspection,
     store::{
-        Acquired, Ask, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel, Spent,
-        Store, Token, Turn, Upkeep, memory::MemoryStore,
+        Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel,
+        SeveralAcquired, Spent, Store, Token, Turn, Upkeep, memory::MemoryStore,
     },
 };
 
@@ -72,6 +72,18 @@ impl Store for Recorder {
             Acquired::Busy { place, .. } => What::Busy(place),
         };
         self.log.note(what, &ask.hold.token);
+        Ok(answer)
+    }
+
+    fn together(&self, one: &Resource, other: &Resource) -> bool {
+        self.memory.together(one, other)
+    }
+
+    fn acquire_several(&self, ask: &AskSeveral, timeout: Duration) -> Result<SeveralAcquired, Failure> {
+        let answer = self.memory.acquire_several(ask, timeout)?;
+        for (hold, &fencing_token) in ask.holds.iter().zip(&answer.fencing_tokens) {
+            self.log.note(What::Granted(fencing_token, fencing_token), &hold.token);
+        }
         Ok(answer)
     }
 

@@ -407,6 +407,60 @@ fn waits_for_permits_that_end() {
     world.ends_clean();
 }
 
+/// Threads of two clients take sets that overlap in a ring, and single locks out of it; some of the waits end.
+fn sets_of_locks() {
+    let world = World::new();
+    let clients = [world.listening_client(), world.listening_client()];
+    let (stop, lease) = (CancelToken::new(), LEASE);
+    let held = Arc::default();
+    let sets = [["a", "b"], ["b", "c"], ["c", "a"]];
+    let mut threads: Vec<_> = sets
+        .iter()
+        .enumerate()
+        .map(|(nth, &set)| {
+            let locks = clients[nth % 2].multi_lock(set).lease(lease);
+            set_taker(&world, &held, locks, [Wait::forever(), one_that_may_end(&stop)])
+        })
+        .collect();
+    let single = clients[1].lock("b").lease(lease);
+    threads.push(set_taker(&world, &held, single, often()));
+    let canceller = thread::spawn(move || stop.cancel());
+    join(threads);
+    join([canceller]);
+    world.close(clients);
+    world.ends_clean();
+}
+
+/// Starts a thread that takes the locks once for each of `waits`. None of them may be held by two.
+fn set_taker(
+    world: &Arc<World>,
+    held: &Arc<std::sync::Mutex<Vec<Vec<u8>>>>,
+    locks: impl Resource,
+    waits: [Wait; 2],
+) -> JoinHandle<()> {
+    let (world, held) = (world.clone(), held.clone());
+    thread::spawn(move || {
+        for wait in waits {
+            let guard = match locks.acquire(wait) {
+                Ok(guard) => guard,
+                Err(Error::Timeout { .. } | Error::Cancelled) => continue,
+                Err(error) => {
+                    world.complain(format!("an acquire failed: {error}"));
+                    continue;
+                }
+            };
+            let names: Vec<Vec<u8>> = guard.names().map(<[u8]>::to_vec).collect();
+            if names.iter().any(|name| held.lock().unwrap().contains(name)) {
+                world.complain("a lock is held twice");
+            }
+            held.lock().unwrap().extend(names.iter().cloned());
+            thread::yield_now();
+            held.lock().unwrap().retain(|name| !names.contains(name));
+            world.release(guard);
+        }
+    })
+}
+
 macro_rules! tests {
     ($($scenario:ident: $($mistake:ident => $complaint:literal),*;)*) => {
         mod without_mistakes {
@@ -461,4 +515,6 @@ tests! {
     permits_by_turns: ;
     several_permits_at_once: ;
     waits_for_permits_that_end: ;
+    sets_of_locks:
+        TakesInNoOrder => "deadlock";
 }

@@ -6,7 +6,7 @@ use shuttle::rand::{Rng, thread_rng};
 
 use super::recorder::{Event, Recorder, What};
 use crate::{
-    Client, Error, Guard, Lock, Semaphore, Wait,
+    Client, Error, Guard, Lock, MultiLock, Semaphore, Wait,
     client::Core,
     clock::{Clock, ManualClock, Moment},
     keys::Keyspace,
@@ -42,6 +42,12 @@ pub(super) trait Resource: Send + 'static {
 }
 
 impl Resource for Lock {
+    fn acquire(&self, wait: Wait) -> Result<Guard, Error> {
+        self.acquire_with(wait)
+    }
+}
+
+impl Resource for MultiLock {
     fn acquire(&self, wait: Wait) -> Result<Guard, Error> {
         self.acquire_with(wait)
     }

@@ -325,7 +325,7 @@ pub(crate) trait Store: Send + Sync {
 }
 
 /// Makes a request about each of `items`, all of them within `timeout`.
-pub(crate) fn one_after_the_other<T>(
+fn one_after_the_other<T>(
     items: &[T],
     timeout: Duration,
     mut request: impl FnMut(&T, Duration) -> Result<Found, Failure>,

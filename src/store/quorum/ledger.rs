@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
+    mem,
     time::Duration,
 };
 
@@ -96,6 +97,8 @@ pub(super) struct Ledger {
     incomplete: HashSet<Token>,
     /// By server.
     leftovers: Vec<HashMap<Token, Leftover>>,
+    /// The servers at which something new is to be done, since that was asked last.
+    news: Nodes,
 }
 
 impl Ledger {
@@ -105,6 +108,7 @@ impl Ledger {
             sweep_above: SWEEP_ABOVE,
             incomplete: HashSet::new(),
             leftovers: (0..servers).map(|_| HashMap::new()).collect(),
+            news: Nodes::default(),
         }
     }
 
@@ -116,6 +120,7 @@ impl Ledger {
             self.sweep_above = SWEEP_ABOVE.max(2 * self.held.len());
         }
         let token = held.hold.token.clone();
+        self.news = self.news | held.missing;
         if !held.missing.is_empty() {
             self.incomplete.insert(token.clone());
         }
@@ -131,6 +136,7 @@ impl Ledger {
         held.until = held.until.max(until);
         held.missing = (held.missing - ours) | gone;
         (held.due, held.pause) = (now, FIRST_PAUSE);
+        self.news = self.news | held.missing;
         if held.missing.is_empty() {
             self.incomplete.remove(&hold.token);
         } else {
@@ -150,6 +156,7 @@ impl Ledger {
 
     /// Has what the token may have left at `nodes` taken away. A lease of `length` was asked for with it.
     pub(super) fn leave(&mut self, nodes: Nodes, hold: &Hold, doubt: Doubt, length: Duration, now: Moment) {
+        self.news = self.news | nodes;
         for at in nodes.iter() {
             let cleanup = Cleanup::new(hold.clone(), doubt, length, now);
             self.leftovers[at].insert(hold.token.clone(), Leftover { cleanup, due: now });
@@ -189,7 +196,13 @@ impl Ledger {
         leftovers.chain(missing).min()
     }
 
+    /// At which servers there is something new to do at once.
+    pub(super) fn take_news(&mut self) -> Nodes {
+        mem::take(&mut self.news)
+    }
+
     /// Whether there is anything to do, now or later.
+    #[cfg(test)]
     pub(super) fn has_work(&self) -> bool {
         !self.incomplete.is_empty() || self.leftovers.iter().any(|leftovers| !leftovers.is_empty())
     }

@@ -1,6 +1,7 @@
 //! A Redis Cluster: its nodes, what is known of which has which slot, and the way of a request to the right one.
 
 mod audit;
+mod batch;
 mod course;
 mod redirect;
 mod slots;
