@@ -2,11 +2,7 @@
 
 mod support;
 
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, thread, time::Instant};
 
 use redlatch::{Client, ClientBuilder, Semaphore};
 use support::{Fault, MINUTE, PROMPT, Proxy, SECOND, Server, is_acquire, is_turn, millis, wait_until};

@@ -20,9 +20,6 @@ use crate::{
 
 const TIMEOUT: Duration = SECOND;
 
-/// What a busy machine may add to a bound.
-const SLACK: Duration = SECOND.saturating_mul(5);
-
 /// A cluster that never fails over.
 fn lasting_cluster() -> Cluster {
     let cluster = Cluster::start();
@@ -77,7 +74,7 @@ fn every_call_ends_in_its_time_when_no_node_answers() {
         let start = Instant::now();
         let error = call().unwrap_err();
         let took = start.elapsed();
-        assert!(took < bound + SLACK, "{what} took {took:?}");
+        assert!(took < bound + PROMPT, "{what} took {took:?}");
         error
     };
     let fresh = builder(&cluster).command_timeout(TIMEOUT).build().unwrap();
@@ -96,7 +93,7 @@ fn every_call_ends_in_its_time_when_no_node_answers() {
     within("a release", TIMEOUT * 2, &mut || guard.take().unwrap().release());
     let start = Instant::now();
     drop((lock, connected, fresh));
-    assert!(start.elapsed() < TIMEOUT * 2 + SLACK);
+    assert!(start.elapsed() < TIMEOUT * 2 + PROMPT);
     for node in cluster.servers() {
         node.continue_process();
     }
@@ -137,7 +134,7 @@ fn a_master_that_cannot_be_reached_is_waited_for() {
     let start = Instant::now();
     let error = lock.try_acquire().unwrap_err();
     assert!(matches!(error, Error::Connection(_)), "{error:?}");
-    assert!(start.elapsed() < TIMEOUT + SLACK);
+    assert!(start.elapsed() < TIMEOUT + PROMPT);
     let waiting = thread::spawn(move || lock.acquire_timeout(MINUTE).map(drop));
     thread::sleep(TIMEOUT * 3);
     assert!(!waiting.is_finished());
@@ -192,6 +189,6 @@ fn a_loop_of_redirections_ends_in_time_and_does_not_spin() {
     let start = Instant::now();
     let error = client.lock("x").try_acquire().unwrap_err();
     assert!(matches!(error, Error::Server(_)), "{error:?}");
-    assert!(start.elapsed() < TIMEOUT + SLACK);
+    assert!(start.elapsed() < TIMEOUT + PROMPT);
     assert!(asked.load(Ordering::SeqCst) < 100, "{asked:?}");
 }
