@@ -510,7 +510,7 @@ int32_t redlatch_options_set_tls_client_certificate_files(redlatch_options *opti
  *
  * A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
  * by this client so long ago. So all clients have to set the same, longer leases are refused, and a fresh deployment
- * grants nothing for so long.
+ * grants nothing for so long. Locks that set no lease have this one if it is shorter than the default of 30 s.
  * Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
  */
 int32_t redlatch_options_set_max_lease_ms(redlatch_options *options,
@@ -538,11 +538,13 @@ void redlatch_options_free(redlatch_options *options);
  * | URL                                                     | server                                            |
  * |---------------------------------------------------------|---------------------------------------------------|
  * | redis://[user:password@]host[:port][/database]          | Redis or Valkey over TCP; also valkey://           |
+ * | rediss://...                                            | the same over TLS; also valkeys://                 |
  * | unix:///path/to/socket[?user=...&pass=...&db=...]       | the same on a Unix socket; %2B for a + in a password |
  * | memory://[name]                                         | none: the locks live in this process               |
  *
  * Errors: REDLATCH_INVALID_ARGUMENT for a URL that cannot be used or has a part that would not be acted on,
- * REDLATCH_UNSUPPORTED for a kind of server that this version does not speak to, REDLATCH_NULL_POINTER.
+ * REDLATCH_UNSUPPORTED for a kind of server that this version does not speak to, or for TLS where the library was built
+ * without it, REDLATCH_NULL_POINTER.
  */
 int32_t redlatch_client_open(const char *url, redlatch_client **out);
 

@@ -115,23 +115,24 @@ impl ClientBuilder {
     /// `memory://`. Defaults to `false`.
     ///
     /// TLS 1.2 and 1.3 are spoken, and a server has to prove that it is the host in the URL, be that a name or an IP
-    /// address (or the one that the sentinels name), before anything is sent to it; nothing turns that off. TLS needs redlatch's feature `tls`, without which
-    /// [`build`](Self::build) gives [`Error::Unsupported`].
+    /// address (with Sentinel and Cluster: the one that they name), before anything else is sent to it; nothing turns
+    /// that off. TLS needs redlatch's feature `tls`, without which [`build`](Self::build) gives [`Error::Unsupported`].
     pub fn tls(mut self, tls: bool) -> Self {
         self.tls.wanted = tls;
         self
     }
 
-    /// Sets who may have signed the server's certificate: one or more certificates as the text of a PEM file. Nobody else is
-    /// trusted then. Defaults to those whom the system trusts, which [`build`](Self::build) reads (from where `SSL_CERT_FILE`
-    /// and `SSL_CERT_DIR` say, if they are set).
+    /// Sets who may have signed the server's certificate: one or more certificates as the text of a PEM file. Nobody
+    /// else is trusted then. Defaults to those whom the system trusts, which [`build`](Self::build) reads (from where
+    /// `SSL_CERT_FILE` and `SSL_CERT_DIR` say, if they are set).
     pub fn tls_ca(mut self, pem: impl AsRef<[u8]>) -> Self {
         self.tls.authorities = Some(pem.as_ref().to_vec());
         self
     }
 
     /// Sets what the server is shown when it wants a client certificate: that (followed by those between it and the
-    /// authority, if there are any) and its private key, each as the text of a PEM file; the key not encrypted. Defaults to none.
+    /// authority, if there are any) and its private key, each as the text of a PEM file; the key not encrypted.
+    /// Defaults to none.
     pub fn tls_client_certificate(mut self, certificate_pem: impl AsRef<[u8]>, key_pem: impl AsRef<[u8]>) -> Self {
         self.tls.identity = Some((certificate_pem.as_ref().to_vec(), key_pem.as_ref().to_vec()));
         self
@@ -142,7 +143,8 @@ impl ClientBuilder {
     ///
     /// A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
     /// by this client so long ago: by then all that it may have forgotten has ended. So all clients have to set the same,
-    /// longer leases are refused, and a fresh deployment grants nothing for so long.
+    /// longer leases are refused, and a fresh deployment grants nothing for so long. Locks that set no lease have this one
+    /// if it is shorter than the default of 30 s.
     pub fn max_lease(mut self, max_lease: Duration) -> Self {
         self.quorum.max_lease = max_lease;
         self

@@ -17,7 +17,7 @@ use crate::{
     waiting::{Gate, Knocks},
 };
 
-/// The lease of a lock or semaphore that sets none.
+/// The lease of a lock or semaphore that sets none, unless the store has only shorter ones.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
 /// A way to one server, shared by the locks and semaphores made from it. Cheap to clone; open one for each program.
@@ -49,14 +49,17 @@ impl Client {
     /// | URL | server |
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/database]`, or `valkey://` | Redis or Valkey over TCP |
+    /// | `rediss://…`, or `valkeys://` | the same over TLS, with the feature `tls` |
     /// | `unix:///path/to/socket[?user=…&pass=…&db=…]` | Redis or Valkey on a Unix socket; `%2B` for a `+` in a password |
     /// | `redis-sentinel://[user:password@]host[:port],host,…[/database]#master` | the master, as Redis Sentinel knows it |
+    /// | `redis-cluster://[user:password@]host[:port],host,…` | Redis Cluster, by some of its nodes |
+    /// | `redlock://[user:password@]host[:port],host[:port],…[/database]` | three or more independent ones, of which a majority grants a lock (Redlock) |
     /// | `memory://[name]` | none: the locks live in this process, shared by the clients of the same URL |
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a URL that cannot be used or has a part that would not be acted on,
-    /// [`Error::Unsupported`] for a kind of server that this version does not speak to.
+    /// [`Error::Unsupported`] for a kind of server that this version does not speak to, or for TLS in a build without it.
     pub fn open(url: impl Into<String>) -> Result<Self, Error> {
         Self::builder().url(url).build()
     }
@@ -76,7 +79,7 @@ impl Client {
     ///
     /// The name is bytes; it must not be empty. No I/O.
     pub fn lock(&self, name: impl AsRef<[u8]>) -> Lock {
-        Lock::new(self.clone(), name.as_ref(), DEFAULT_LEASE, true)
+        Lock::new(self.clone(), name.as_ref(), self.default_lease(), true)
     }
 
     /// Names a semaphore of `limit` permits, whose leases (30 s unless [set](Semaphore::lease)) are renewed in the
@@ -87,7 +90,7 @@ impl Client {
     /// [`set_limit`](Semaphore::set_limit) changes the number of permits for all. The name is bytes; it must not be
     /// empty. No I/O.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
-        Semaphore::new(self.clone(), name.as_ref(), limit, DEFAULT_LEASE)
+        Semaphore::new(self.clone(), name.as_ref(), limit, self.default_lease())
     }
 
     /// Names a lock with a fixed lease, which is never renewed; [`extend`](crate::Guard::extend) it by hand.
@@ -105,7 +108,7 @@ impl Client {
     /// twice counts once. The names are bytes; none may be empty. No I/O.
     pub fn multi_lock(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MultiLock {
         let names = names.into_iter().map(|name| name.as_ref().into());
-        MultiLock::new(self.clone(), names.collect(), DEFAULT_LEASE)
+        MultiLock::new(self.clone(), names.collect(), self.default_lease())
     }
 
     /// Looks through the server's database for locks that nobody will ever free: keys that match `pattern`, look like a
@@ -114,13 +117,20 @@ impl Client {
     /// The pattern is a glob over whole keys as `SCAN` takes it, such as `lock:*`; prefixes are not put before it. The
     /// result is an iterator that asks page by page as it goes, on a connection of its own (`SCAN`, `PTTL`, `TYPE`, and
     /// `INFO` for each connection; some 1000 keys in at most one command timeout), so it holds up neither the server
-    /// nor anything in memory. No I/O before its first step.
+    /// nor anything in memory. No I/O before its first step. In a cluster it goes through one master after the other.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for an empty pattern, [`Error::Forked`] in a forked child.
     pub fn audit(&self, pattern: impl AsRef<[u8]>) -> Result<Audit, Error> {
         Audit::new(self.clone(), pattern.as_ref())
+    }
+
+    /// The lease of a lock or semaphore that sets none. In a forked child nothing is acquired.
+    fn default_lease(&self) -> Duration {
+        let longest = |core: &Arc<Core>| core.store.abilities().longest_lease;
+        self.core()
+            .map_or(DEFAULT_LEASE, |core| DEFAULT_LEASE.min(longest(core)))
     }
 
     pub(crate) fn core(&self) -> Result<&Arc<Core>, Error> {

@@ -25,6 +25,10 @@ impl Interrupt {
         }
     }
 
+    pub(crate) fn is_tripped(&self) -> bool {
+        self.0.lock().tripped
+    }
+
     /// Has `hook` called when it is tripped, until what this returns is dropped; `None` if it was tripped already. The hook
     /// must not block.
     pub(crate) fn arm(&self, hook: impl Fn() + Send + 'static) -> Option<Armed<'_>> {

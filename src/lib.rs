@@ -72,8 +72,10 @@
 //! - [`Inspection`] and [`Audit`]: what stands on the server, for operators.
 //! - [`Error`]: what went wrong, by what to do next; [`Lost`] and [`LostReason`]: how a lease ended.
 //!
-//! The repository's `README.md` covers operation (timeouts, permissions, outages, fork) and the C, C++ and Python APIs (the
-//! feature `capi`, for `scripts/install`), `docs/protocol.md` the keys and scripts, `ARCHITECTURE.md` the inside.
+//! Features, none on by default: `tls` (`rediss://` URLs), `tracing` (one warning, where waiters cannot be woken), `capi`
+//! (the C API).
+//!
+//! The repository's `README.md` covers operation (timeouts, permissions, outages, fork) and the C, C++ and Python APIs, `docs/protocol.md` the keys and scripts, `ARCHITECTURE.md` the inside.
 
 mod audit;
 mod background;

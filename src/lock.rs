@@ -47,7 +47,8 @@ impl Lock {
     /// From 10 ms to 10 years; parts of a millisecond count. Defaults to 30 s, or what
     /// [`timed_lock`](Client::timed_lock) was given. A lease that is renewed should be several times the
     /// [command timeout](crate::ClientBuilder::command_timeout), so that a renewal can fail and be made again in time;
-    /// any lease should be many round trips.
+    /// any lease should be many round trips. On a Redlock it is at most the
+    /// [longest lease](crate::ClientBuilder::max_lease) there, which is also the default if it is less than 30 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.named.terms.length = lease;
         self

@@ -1,4 +1,5 @@
-//! What the benchmarks share: the server that they run against, and its description.
+//! What the benchmarks share: the server that they run against, and its description. Not each needs all of it.
+#![allow(dead_code)]
 
 use redis::Connection;
 

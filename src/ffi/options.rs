@@ -258,7 +258,7 @@ fn contents(path: &Path) -> Result<Vec<u8>, Failed> {
 ///
 /// A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
 /// by this client so long ago. So all clients have to set the same, longer leases are refused, and a fresh deployment
-/// grants nothing for so long.
+/// grants nothing for so long. Locks that set no lease have this one if it is shorter than the default of 30 s.
 /// Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_options_set_max_lease_ms(options: *mut redlatch_options, max_lease_ms: u64) -> i32 {

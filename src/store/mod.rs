@@ -204,6 +204,8 @@ pub(crate) struct Abilities {
     /// Whether the token of an attempt that was not granted is good for the next one. Where it is not, the store itself
     /// takes back whatever such an attempt has left.
     pub(crate) tokens_last: bool,
+    /// The longest lease that is granted here.
+    pub(crate) longest_lease: Duration,
 }
 
 impl Default for Abilities {
@@ -212,6 +214,7 @@ impl Default for Abilities {
             knocks: true,
             hand_overs: true,
             tokens_last: true,
+            longest_lease: Duration::MAX,
         }
     }
 }
@@ -322,7 +325,7 @@ pub(crate) trait Store: Send + Sync {
 }
 
 /// Makes a request about each of `items`, all of them within `timeout`.
-pub(crate) fn one_after_the_other<T>(
+fn one_after_the_other<T>(
     items: &[T],
     timeout: Duration,
     mut request: impl FnMut(&T, Duration) -> Result<Found, Failure>,

@@ -1,5 +1,6 @@
 //! Locks and semaphores on a Redis Cluster of three masters, each with a replica: slots that move, nodes that die or stop.
 
+mod access;
 mod audits;
 mod failovers;
 mod knocks;

@@ -1,6 +1,12 @@
 //! Nodes that cannot be reached, or do not answer.
 
 use std::{
+    io::Write,
+    net::TcpListener,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -148,4 +154,44 @@ fn a_server_that_is_in_no_cluster_is_told_so() {
     assert!(matches!(error, Error::Server(_)), "{error:?}");
     assert!(chain(&error).contains("cluster support disabled"), "{error:?}");
     assert!(start.elapsed() < PROMPT);
+}
+
+/// A node that has every slot, as it says, and sends everybody who asks for a key to itself. Counts how often.
+fn node_in_a_loop() -> (u16, Arc<AtomicU32>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, asked) = (listener.local_addr().unwrap().port(), Arc::new(AtomicU32::new(0)));
+    let counter = asked.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, counter) = (stream.unwrap(), counter.clone());
+            thread::spawn(move || {
+                let mut parser = redis::Parser::new();
+                while let Ok(redis::Value::Array(words)) = parser.parse_value(&mut stream) {
+                    let answer = if words[0] == redis::Value::BulkString(b"CLUSTER".into()) {
+                        format!("*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$0\r\n\r\n:{port}\r\n")
+                    } else {
+                        counter.fetch_add(1, Ordering::SeqCst);
+                        format!("-MOVED 1 :{port}\r\n")
+                    };
+                    stream.write_all(answer.as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+    (port, asked)
+}
+
+#[test]
+fn a_loop_of_redirections_ends_in_time_and_does_not_spin() {
+    let (port, asked) = node_in_a_loop();
+    let client = Client::builder()
+        .url(format!("redis-cluster://127.0.0.1:{port}"))
+        .command_timeout(TIMEOUT)
+        .build()
+        .unwrap();
+    let start = Instant::now();
+    let error = client.lock("x").try_acquire().unwrap_err();
+    assert!(matches!(error, Error::Server(_)), "{error:?}");
+    assert!(start.elapsed() < TIMEOUT + SLACK);
+    assert!(asked.load(Ordering::SeqCst) < 100, "{asked:?}");
 }

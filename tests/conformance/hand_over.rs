@@ -12,7 +12,7 @@ use redlatch::{Guard, LostReason, Wait};
 use crate::{
     exclusive::{Client, Lock},
     store::{Acquire, MINUTE, PROMPT, Store, sleepy},
-    support::{SECOND, lost, millis},
+    support::{SECOND, lost, millis, wait_until},
 };
 
 /// What became of a lock, or of permits, that were released while another thread waited for them.
@@ -113,7 +113,8 @@ pub fn threads_of_one_client_hand_a_lease_on_and_fencing_tokens_rise(store: &Sto
             leases.len()
         });
         assert!(chains.any(|leases| leases == 1), "no lease went through all threads");
-        assert!(lock.inspect().unwrap().is_free());
+        // A place at the server that a hand-over came before is given up in the background.
+        wait_until("nothing to be left", PROMPT, || lock.inspect().unwrap().is_free());
     }
 }
 

@@ -15,7 +15,7 @@ use crate::{
     exclusive::Client,
     several::{LIMIT, assert_free, is_free, names},
     store::{MINUTE, PROMPT, Store},
-    support::{SECOND, SetOnDrop, lost, millis, wait_until},
+    support::{SetOnDrop, lost, millis, wait_until},
 };
 
 /// Waits until somebody waits for the lock `name`.

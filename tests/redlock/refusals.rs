@@ -43,6 +43,8 @@ fn leases_longer_than_the_longest_are_refused() {
         assert!(matches!(refused, Error::InvalidArgument(_)), "{refused:?}");
         assert!(refused.to_string().contains("max_lease"), "{refused}");
     }
+    // One that sets none has what there is.
+    assert!(matches!(client.lock("x").try_acquire(), Err(Error::Connection(_))));
     // The first is cut to what may be had of it.
     let cut = client.lock("x").lease(MAX_LEASE * 2).max_hold(SECOND).try_acquire();
     assert!(matches!(cut, Err(Error::Connection(_))), "{cut:?}");

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use redlatch::Error;
 
 use crate::{
-    nodes::{Blow, MAX_LEASE, SOON, builder, client, strike, voting},
-    support::{Redlock, SLACK, chain},
+    nodes::{Blow, MAX_LEASE, SOON, builder, client, strike, voting, wait_until_gone},
+    support::{Redlock, SLACK, chain, wait_until},
 };
 
 #[test]
@@ -44,6 +44,29 @@ fn a_server_that_was_restarted_empty_does_not_help_a_second_holder() {
         std::thread::sleep(Duration::from_millis(5));
     }
     drop(other.acquire_timeout(SOON).unwrap());
+}
+
+#[test]
+fn the_least_permissions_are_enough() {
+    let redlock = voting();
+    for node in redlock.nodes() {
+        node.run(
+            "ACL SETUSER app on >secret1 ~lock:* ~{lock:*}:redlatch:* +evalsha +eval +time +get +set +pttl +pexpire +del \
+             +zcard +info",
+        );
+    }
+    redlock.proxy(4).go_down();
+    let url = redlock.url().replace("redlock://", "redlock://app:secret1@");
+    let lock = builder(url).build().unwrap().lock("x").lease(MAX_LEASE);
+    let guard = lock.acquire().unwrap();
+    guard.extend(MAX_LEASE).unwrap();
+    redlock.proxy(4).go_up();
+    wait_until("the lock to be filled in", SOON, || {
+        redlock.node(4).get("lock:x").is_some()
+    });
+    guard.release().unwrap();
+    lock.acquire().unwrap().release().unwrap();
+    wait_until_gone(&redlock, &[0, 1, 2, 3, 4], "lock:x", SOON);
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::{Connection, RedisResult, cmd};
 
 use super::port::ReservedPort;
@@ -21,6 +22,9 @@ const SLOTS: u16 = 16384;
 /// A cluster of three masters, each with a replica.
 pub struct Cluster {
     nodes: Vec<Node>,
+    /// Held while a slot gets its new master. Two that do so at once may both come by the same epoch, or by one that the
+    /// former master has outdone meanwhile: then the slot goes back, and what is in it is thrown away.
+    giving: Mutex<()>,
 }
 
 struct Node {
@@ -50,7 +54,8 @@ impl Cluster {
             let nodes = [(); MASTERS * 2].map(|()| scope.spawn(Node::start));
             nodes.map(|node| node.join().expect("a node")).into()
         });
-        let cluster = Self { nodes };
+        let giving = Mutex::new(());
+        let cluster = Self { nodes, giving };
         cluster.introduce();
         cluster.assign_replicas();
         wait_patiently_until("the cluster to be complete", PATIENCE, || cluster.is_complete());
@@ -225,7 +230,7 @@ impl Cluster {
         let (slot, mut new) = (self.slot_of(key), None);
         wait_patiently_until("a replica to take over", PATIENCE, || {
             new = self.agreed_owners().and_then(|owners| {
-                let owner = owners.into_iter().find(|(_, slots)| covers(slots, slot));
+                let owner = owners.into_iter().find(|(_, (_, slots))| covers(slots, slot));
                 let new = self.server_at(owner?.0);
                 (new.port() != former.port()).then_some(new)
             });
@@ -319,6 +324,7 @@ impl Migration<'_> {
     /// everybody to it for good (MOVED). All keys must have been moved.
     #[track_caller]
     pub fn finish(self) {
+        let _giving = self.cluster.giving.lock();
         let id = id_of(self.to);
         let order = format!("CLUSTER SETSLOT {} NODE {id}", self.slot);
         // The new one first: the slot is never without a master that way.
@@ -326,7 +332,7 @@ impl Migration<'_> {
         self.from.run(&order);
         wait_patiently_until("all nodes to know who has the slot", PATIENCE, || {
             let owners = self.cluster.agreed_owners().unwrap_or_default();
-            let owner = owners.iter().find(|(_, slots)| covers(slots, self.slot));
+            let owner = owners.iter().find(|(_, (_, slots))| covers(slots, self.slot));
             owner.is_some_and(|(port, _)| *port == self.to.port())
         });
     }
@@ -346,8 +352,9 @@ impl Node {
     }
 }
 
-/// Who has which slots, by the ports of the masters.
-type Owners = BTreeMap<u16, Vec<RangeInclusive<u16>>>;
+/// Who has which slots, by the ports of the masters; and by which right, since a slot is the one's that has it by the
+/// larger epoch: a node that does not know yet by which one another has it cannot be given it for good.
+type Owners = BTreeMap<u16, (u64, Vec<RangeInclusive<u16>>)>;
 
 fn covers(slots: &[RangeInclusive<u16>], slot: u16) -> bool {
     slots.iter().any(|range| range.contains(&slot))
@@ -416,7 +423,11 @@ fn owners_by(server: &Server) -> RedisResult<Option<Owners>> {
     let owners = members_by(server)?
         .into_iter()
         .filter(|member| !member.slots.is_empty());
-    Ok(Some(owners.map(|member| (member.port, member.slots)).collect()))
+    Ok(Some(
+        owners
+            .map(|member| (member.port, (member.epoch, member.slots)))
+            .collect(),
+    ))
 }
 
 #[track_caller]

@@ -26,6 +26,7 @@ pub use cluster::{Cluster, Migration};
 pub use errors::{chain, everything_said, lost};
 pub use flag::SetOnDrop;
 pub use long::long_run;
+pub use port::ReservedPort;
 pub use proxy::{
     Fault, FaultHandle, Proxy, Script, is_acquire, is_acquire_several, is_inspect, is_raise, is_registration,
     is_release, is_renew, is_set_limit, is_turn, is_withdraw, load_scripts, scripts,

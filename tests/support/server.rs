@@ -80,18 +80,18 @@ impl Server {
     ///
     /// After `--requirepass` the password (letters and digits, please) is part of the URLs.
     pub fn start_with(extra: &[&str]) -> Self {
-        Self::try_start_with(extra).unwrap_or_else(|log| panic!("the server did not start: {log}"))
-    }
-
-    /// As `start_with`, or the log of a server that does not start.
-    pub fn try_start_with(extra: &[&str]) -> Result<Self, String> {
-        Self::start_configured(None, extra)
+        Self::start_configured(None, extra).unwrap_or_else(|log| panic!("the server did not start: {log}"))
     }
 
     /// As [`start_with`](Self::start_with), with a configuration file as well, which the server may rewrite: it comes
     /// back from a restart with what stands there by then, such as the master that a Sentinel gave it.
     pub fn start_with_config(config: &str, extra: &[&str]) -> Self {
-        Self::start_configured(Some(config), extra).unwrap_or_else(|log| panic!("the server did not start: {log}"))
+        Self::try_start_with_config(config, extra).unwrap_or_else(|log| panic!("the server did not start: {log}"))
+    }
+
+    /// As `start_with_config`, or the log of a server that does not start.
+    pub fn try_start_with_config(config: &str, extra: &[&str]) -> Result<Self, String> {
+        Self::start_configured(Some(config), extra)
     }
 
     fn start_configured(config: Option<&str>, extra: &[&str]) -> Result<Self, String> {

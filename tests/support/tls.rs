@@ -1,5 +1,7 @@
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -10,6 +12,7 @@ use tempfile::TempDir;
 
 use super::port::ReservedPort;
 use super::server::Server;
+use super::time::wait_until;
 
 /// One that signs certificates.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -79,8 +82,9 @@ pub const HOSTS: [&str; 2] = ["127.0.0.1", "localhost"];
 pub struct TlsServer {
     plain: Server,
     port: ReservedPort,
-    authority: Authority,
+    authority: Arc<Authority>,
     files: TempDir,
+    _bus: Option<ReservedPort>,
 }
 
 impl TlsServer {
@@ -92,13 +96,40 @@ impl TlsServer {
 
     /// As [`start`](Self::start), with more configuration, such as `&["--tls-auth-clients", "no"]`.
     pub fn start_with(extra: &[&str]) -> Option<Self> {
-        let authority = Authority::new("authority");
-        let identity = authority.server(&HOSTS);
-        Self::showing(authority, &identity, extra)
+        Self::of(&Arc::new(Authority::new("authority")), "", extra)
+    }
+
+    /// As [`start_with`](Self::start_with), beside others of the same authority, and with a configuration file that it may
+    /// rewrite.
+    pub fn of(authority: &Arc<Authority>, config: &str, extra: &[&str]) -> Option<Self> {
+        Self::launch(authority.clone(), &authority.server(&HOSTS), config, extra)
+    }
+
+    /// Starts one that is a cluster by itself.
+    pub fn cluster() -> Option<Self> {
+        // By default that is the port + 10000, which may be too high.
+        let bus = ReservedPort::reserve().expect("a free TCP port");
+        let bus_port = bus.number().to_string();
+        #[rustfmt::skip]
+        let mut node = Self::start_with(&[
+            "--cluster-enabled", "yes", "--tls-cluster", "yes", "--cluster-port", &bus_port,
+            "--cluster-announce-ip", "127.0.0.1",
+        ])?;
+        node._bus = Some(bus);
+        node.plain.run("CLUSTER ADDSLOTSRANGE 0 16383");
+        wait_until("the cluster to be up", Duration::from_secs(30), || {
+            let info: String = redis::from_redis_value(node.plain.run("CLUSTER INFO")).expect("a text");
+            info.contains("cluster_state:ok")
+        });
+        Some(node)
     }
 
     /// Starts one that shows `identity` and lets in whom `authority` signs.
-    pub fn showing(authority: Authority, identity: &Identity, extra: &[&str]) -> Option<Self> {
+    pub fn showing(authority: Authority, identity: &Identity) -> Option<Self> {
+        Self::launch(Arc::new(authority), identity, "", &[])
+    }
+
+    fn launch(authority: Arc<Authority>, identity: &Identity, config: &str, extra: &[&str]) -> Option<Self> {
         let files = tempfile::tempdir().expect("a temporary directory");
         let port = ReservedPort::reserve().expect("a free TCP port");
         let write = |name: &str, text: &str| {
@@ -116,12 +147,13 @@ impl TlsServer {
         let own = [
             "--tls-port", &port_text, "--tls-cert-file", &certificate, "--tls-key-file", &key, "--tls-ca-cert-file", &ca,
         ];
-        match Server::try_start_with(&[&own[..], extra].concat()) {
+        match Server::try_start_with_config(config, &[&own[..], extra].concat()) {
             Ok(plain) => Some(Self {
                 plain,
                 port,
                 authority,
                 files,
+                _bus: None,
             }),
             Err(log) if lacks_tls(&log) => {
                 eprintln!("not run: the server was built without TLS");

@@ -6,5 +6,7 @@ mod support;
 mod everyday;
 mod faults;
 mod relay;
+mod scripted;
 mod settings;
+mod topologies;
 mod trust;

@@ -61,7 +61,7 @@ fn an_unknown_authority_is_not_trusted() {
 fn a_certificate_for_another_host_is_not_accepted() {
     let authority = Authority::new("authority");
     let identity = authority.server(&["localhost", "redis.example"]);
-    let Some(server) = TlsServer::showing(authority, &identity, &[]) else {
+    let Some(server) = TlsServer::showing(authority, &identity) else {
         return;
     };
     assert_not_connected(server.builder(), "for another host");
@@ -73,7 +73,7 @@ fn a_certificate_for_another_host_is_not_accepted() {
 fn a_certificate_that_has_expired_is_not_accepted() {
     let authority = Authority::new("authority");
     let identity = authority.expired(&HOSTS);
-    let Some(server) = TlsServer::showing(authority, &identity, &[]) else {
+    let Some(server) = TlsServer::showing(authority, &identity) else {
         return;
     };
     assert_not_connected(server.builder(), "has expired");

@@ -103,7 +103,7 @@ class Client(OfThisProcess):
         self,
         name: Name,
         *,
-        lease: Seconds = 30.0,
+        lease: Optional[Seconds] = None,
         fair: bool = False,
         max_hold: Optional[Seconds] = None,
         handoffs: Optional[int] = None,
@@ -113,7 +113,7 @@ class Client(OfThisProcess):
         """Names a lock whose lease is renewed in the background until it is released. No I/O.
 
         - `lease`: how long the lock stays taken after its holder was last heard of: what a crash costs the others. From
-          10 ms to 10 years; several times the command timeout, as a rule.
+          10 ms to 10 years; several times the command timeout, as a rule. Defaults to 30 s.
         - `fair`: whether those who wait are served strictly in the order in which they came: all threads of all
           processes, among those who set it.
         - `max_hold`: how long one grant may last in all: then it is lost. Defaults to no limit.
@@ -133,7 +133,7 @@ class Client(OfThisProcess):
             self._handle,
             name,
             lease=lease,
-            timed=False,
+            timed=None,
             fair=fair,
             max_hold=max_hold,
             handoffs=handoffs,
@@ -159,8 +159,8 @@ class Client(OfThisProcess):
         return Lock(
             self._handle,
             name,
-            lease=lease,
-            timed=True,
+            lease=None,
+            timed=lease,
             fair=fair,
             max_hold=max_hold,
             handoffs=None,

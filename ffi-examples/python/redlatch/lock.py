@@ -28,8 +28,8 @@ class Lock(Named):
         client: Handle,
         name: Name,
         *,
-        lease: Seconds,
-        timed: bool,
+        lease: Optional[Seconds],
+        timed: Optional[Seconds],
         fair: bool,
         max_hold: Optional[Seconds],
         handoffs: Optional[int],
@@ -37,11 +37,11 @@ class Lock(Named):
         on_lost: Optional[OnLost],
     ) -> None:
         handle = Handle(native.lock.free)
-        if timed:
+        if timed is not None:
             timed_lock_new = native.library.redlatch_timed_lock_new
-            check(timed_lock_new(client, *encoded(name, "name"), milliseconds(lease, "lease"), handle.out))
+            check(timed_lock_new(client, *encoded(name, "name"), milliseconds(timed, "lease"), handle.out))
         else:
             check(native.lock.new(client, *encoded(name, "name"), handle.out))
         super().__init__(native.lock, handle, name)
-        self._set(lease=None if timed else lease, max_hold=max_hold, on_lost=on_lost)
+        self._set(lease=lease, max_hold=max_hold, on_lost=on_lost)
         self._set_service(fair=fair, handoffs=handoffs, replicas=replicas)

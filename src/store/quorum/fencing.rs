@@ -88,3 +88,163 @@ impl Clocks {
             .unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::{
+        clock::{Clock, ManualClock},
+        store::{
+            Failure, because,
+            quorum::tally::{Mute, Verdict, verdict},
+        },
+    };
+
+    fn granted(drawn: u64) -> Outcome<Vote> {
+        Outcome::Said(Vote::Granted { drawn })
+    }
+
+    fn away() -> Outcome<Vote> {
+        Outcome::Failed(Failure::Silent(because("no answer in time")))
+    }
+
+    #[test]
+    fn a_token_that_a_majority_drew_stands_and_another_has_to_be_written_back() {
+        let votes = [granted(9), granted(9), granted(9), granted(4), away()];
+        let agreed = drawn(&votes);
+        assert_eq!((agreed.fencing_token, agreed.behind), (9, Nodes::only(3)));
+        assert!(stands(&votes, &agreed, Nodes::default()));
+
+        let votes = [granted(9), granted(5), granted(9), away(), away()];
+        let agreed = drawn(&votes);
+        assert!(!stands(&votes, &agreed, Nodes::default()));
+        assert!(stands(&votes, &agreed, Nodes::only(1)));
+    }
+
+    #[test]
+    fn a_server_without_a_vote_is_outdone_but_does_not_help_to_make_a_majority() {
+        let mute = Mute::Young(Duration::ZERO);
+        let votes = [
+            granted(5),
+            granted(5),
+            granted(5),
+            Outcome::Muted(Vote::Granted { drawn: 8 }, mute),
+            away(),
+        ];
+        let agreed = drawn(&votes);
+        assert_eq!(agreed.fencing_token, 8);
+        let two: Nodes = [0, 1].into_iter().collect();
+        assert!(!stands(&votes, &agreed, two));
+        assert!(stands(&votes, &agreed, two | Nodes::only(2)));
+    }
+
+    #[test]
+    fn the_proposal_is_what_the_fastest_clock_shows_when_the_request_gets_there() {
+        let (clock, round_trip) = (ManualClock::default(), Duration::from_micros(300));
+        let mut clocks = Clocks::new(3);
+        assert_eq!(clocks.floor(clock.now()), 0);
+        let sent = clock.now();
+        clock.advance(round_trip);
+        // They showed that at some time in between.
+        clocks.note(0, 1_000_000, sent, clock.now());
+        clocks.note(1, 2_000_000, sent, clock.now());
+        clock.advance(Duration::from_millis(5));
+        let floor = clocks.floor(clock.now());
+        let [least, most] = [0, 300].map(|showed_at| 2_000_000 + 5_300 - showed_at);
+        assert!(floor >= most, "no server is ahead of it when it gets there at once");
+        assert!(floor <= least + 2 * 300, "nor is it far ahead");
+        // What was known too long ago is not known.
+        clock.advance(LONGEST_KNOWN);
+        assert_eq!(clocks.floor(clock.now()), 0);
+    }
+
+    /// How far the clocks of the model may differ: less than the time for which a server has no vote, in microseconds.
+    const SKEW: u64 = 50_000;
+    const MUTE: u64 = 60_000;
+
+    #[derive(Clone, Copy, Debug)]
+    struct Server {
+        skew: u64,
+        counter: u64,
+        votes_from: u64,
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        /// Time passes.
+        Pass(u64),
+        /// A server is restarted and loses its counter.
+        Forget(usize),
+        /// These servers are asked, with a proposal that is so far off the fastest clock; those of the others are raised
+        /// that are reached.
+        Grant { asked: u8, raised: u8, floor: Option<i64> },
+    }
+
+    fn event() -> impl Strategy<Value = Event> {
+        prop_oneof![
+            2 => (1..20_000_u64).prop_map(Event::Pass),
+            1 => (0..5_usize).prop_map(Event::Forget),
+            4 => (any::<u8>(), any::<u8>(), proptest::option::of(-1000..1000_i64))
+                .prop_map(|(asked, raised, floor)| Event::Grant { asked, raised, floor }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn tokens_rise_over_changing_majorities_skewed_clocks_and_lost_memories(
+            skews in proptest::collection::vec(0..SKEW, 5),
+            events in proptest::collection::vec(event(), 1..200),
+        ) {
+            let mut now = 1_000_000;
+            let mut last = 0;
+            let mut servers: Vec<Server> = skews
+                .into_iter()
+                .map(|skew| Server { skew, counter: 0, votes_from: 0 })
+                .collect();
+            for event in events {
+                match event {
+                    Event::Pass(time) => now += time,
+                    Event::Forget(at) => (servers[at].counter, servers[at].votes_from) = (0, now + MUTE),
+                    Event::Grant { asked, raised, floor } => {
+                        let fastest = servers.iter().map(|server| now + server.skew).max().unwrap();
+                        let floor = floor.map_or(0, |off| fastest.saturating_add_signed(off));
+                        let votes: Vec<_> = servers
+                            .iter_mut()
+                            .enumerate()
+                            .map(|(at, server)| {
+                                if asked & 1 << at == 0 {
+                                    return away();
+                                }
+                                server.counter = (server.counter + 1).max(now + server.skew).max(floor);
+                                let vote = Vote::Granted { drawn: server.counter };
+                                if now > server.votes_from {
+                                    Outcome::Said(vote)
+                                } else {
+                                    Outcome::Muted(vote, Mute::Young(Duration::ZERO))
+                                }
+                            })
+                            .collect();
+                        now += 1;
+                        if verdict(&votes) != Verdict::Granted {
+                            continue;
+                        }
+                        let agreed = drawn(&votes);
+                        let mut raised_now = Nodes::default();
+                        if !stands(&votes, &agreed, raised_now) {
+                            for at in agreed.behind.iter().filter(|at| raised & 1 << at != 0) {
+                                servers[at].counter = servers[at].counter.max(agreed.fencing_token);
+                                raised_now.insert(at);
+                            }
+                        }
+                        if stands(&votes, &agreed, raised_now) {
+                            prop_assert!(agreed.fencing_token > last, "{} after {last}", agreed.fencing_token);
+                            last = agreed.fencing_token;
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

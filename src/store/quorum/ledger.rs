@@ -3,6 +3,7 @@
 
 use std::{
     collections::{HashMap, HashSet, hash_map::Entry},
+    mem,
     time::Duration,
 };
 
@@ -96,6 +97,8 @@ pub(super) struct Ledger {
     incomplete: HashSet<Token>,
     /// By server.
     leftovers: Vec<HashMap<Token, Leftover>>,
+    /// The servers at which something new is to be done, since that was asked last.
+    news: Nodes,
 }
 
 impl Ledger {
@@ -105,6 +108,7 @@ impl Ledger {
             sweep_above: SWEEP_ABOVE,
             incomplete: HashSet::new(),
             leftovers: (0..servers).map(|_| HashMap::new()).collect(),
+            news: Nodes::default(),
         }
     }
 
@@ -116,6 +120,7 @@ impl Ledger {
             self.sweep_above = SWEEP_ABOVE.max(2 * self.held.len());
         }
         let token = held.hold.token.clone();
+        self.news = self.news | held.missing;
         if !held.missing.is_empty() {
             self.incomplete.insert(token.clone());
         }
@@ -131,6 +136,7 @@ impl Ledger {
         held.until = held.until.max(until);
         held.missing = (held.missing - ours) | gone;
         (held.due, held.pause) = (now, FIRST_PAUSE);
+        self.news = self.news | held.missing;
         if held.missing.is_empty() {
             self.incomplete.remove(&hold.token);
         } else {
@@ -150,6 +156,7 @@ impl Ledger {
 
     /// Has what the token may have left at `nodes` taken away. A lease of `length` was asked for with it.
     pub(super) fn leave(&mut self, nodes: Nodes, hold: &Hold, doubt: Doubt, length: Duration, now: Moment) {
+        self.news = self.news | nodes;
         for at in nodes.iter() {
             let cleanup = Cleanup::new(hold.clone(), doubt, length, now);
             self.leftovers[at].insert(hold.token.clone(), Leftover { cleanup, due: now });
@@ -189,7 +196,13 @@ impl Ledger {
         leftovers.chain(missing).min()
     }
 
+    /// At which servers there is something new to do at once.
+    pub(super) fn take_news(&mut self) -> Nodes {
+        mem::take(&mut self.news)
+    }
+
     /// Whether there is anything to do, now or later.
+    #[cfg(test)]
     pub(super) fn has_work(&self) -> bool {
         !self.incomplete.is_empty() || self.leftovers.iter().any(|leftovers| !leftovers.is_empty())
     }
@@ -261,5 +274,124 @@ impl Ledger {
         }
         held.due = now + held.pause;
         held.pause = (held.pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::{Clock, ManualClock},
+        store::{Resource, because},
+    };
+
+    const LEASE: Duration = Duration::from_secs(10);
+
+    struct Book {
+        ledger: Ledger,
+        clock: ManualClock,
+        hold: Hold,
+    }
+
+    impl Book {
+        /// One in which a lock was granted that three of five servers have.
+        fn with_a_lock() -> Self {
+            let mut book = Self {
+                ledger: Ledger::new(5),
+                clock: ManualClock::default(),
+                hold: Hold::new(Resource::lock("lock:x")),
+            };
+            let now = book.clock.now();
+            let missing = [3, 4].into_iter().collect();
+            book.ledger
+                .granted(Held::new(&book.hold, 7, now + LEASE, missing, now), now);
+            book
+        }
+
+        fn jobs(&mut self, at: usize) -> Vec<Job> {
+            self.ledger.jobs(at, self.clock.now())
+        }
+
+        fn done(&mut self, at: usize, job: &Job, answer: Result<Found, Failure>) {
+            self.ledger.done(at, job, &answer, self.clock.now());
+        }
+    }
+
+    fn silent() -> Failure {
+        Failure::Silent(because("no answer in time"))
+    }
+
+    #[test]
+    fn what_is_missing_is_filled_in_once_for_the_rest_of_the_lease() {
+        let mut book = Book::with_a_lock();
+        assert!(book.jobs(0).is_empty());
+        book.clock.advance(Duration::from_secs(4));
+        let jobs = book.jobs(3);
+        let [job @ Job::FillIn(_, 7, rest)] = &jobs[..] else {
+            panic!("one is missing");
+        };
+        assert_eq!(*rest, LEASE - Duration::from_secs(4));
+        book.done(3, job, Ok(Found::Ours));
+        book.clock.advance(LONGEST_PAUSE);
+        assert!(book.jobs(3).is_empty());
+        assert_eq!(book.jobs(4).len(), 1);
+        book.clock.advance(LEASE);
+        assert!(book.jobs(4).is_empty() && !book.ledger.has_work());
+    }
+
+    #[test]
+    fn nothing_is_filled_in_after_the_release_and_what_raced_with_it_is_taken_away() {
+        for answer in [Ok(Found::Ours), Err(silent())] {
+            let mut book = Book::with_a_lock();
+            let job = book.jobs(3).remove(0);
+            assert!(book.ledger.ended(&book.hold).is_some());
+            assert!(book.jobs(3).is_empty() && book.jobs(4).is_empty());
+            book.done(3, &job, answer.clone());
+            let jobs = book.jobs(3);
+            assert!(matches!(&jobs[..], [Job::TakeAway(hold)] if *hold == book.hold));
+            book.done(3, &jobs[0], Ok(Found::Ours));
+            // One that may still run is looked after until then.
+            assert_eq!(book.ledger.has_work(), answer.is_err());
+        }
+    }
+
+    #[test]
+    fn a_renewal_tells_what_is_missing_and_none_brings_back_what_was_released() {
+        let mut book = Book::with_a_lock();
+        let now = book.clock.now();
+        let (ours, gone) = ([0, 1, 3].into_iter().collect(), Nodes::only(2));
+        book.ledger.renewed(&book.hold, now + LEASE * 2, ours, gone, now);
+        assert_eq!((book.jobs(2).len(), book.jobs(3).len(), book.jobs(4).len()), (1, 0, 1));
+        book.ledger.ended(&book.hold);
+        book.ledger.renewed(&book.hold, now + LEASE * 3, ours, gone, now);
+        assert!(!book.ledger.has_work());
+    }
+
+    #[test]
+    fn a_leftover_is_taken_away_where_it_is_until_that_is_confirmed() {
+        let mut book = Book::with_a_lock();
+        book.ledger.ended(&book.hold);
+        let hold = book.hold.clone();
+        book.ledger
+            .leave(Nodes::only(1), &hold, Doubt::default(), LEASE, book.clock.now());
+        let job = book.jobs(1).remove(0);
+        book.done(1, &job, Err(silent()));
+        assert!(book.jobs(1).is_empty());
+        book.clock.advance(LONGEST_PAUSE);
+        assert_eq!(book.jobs(1).len(), 1);
+        book.done(1, &job, Ok(Found::Nothing));
+        assert!(!book.ledger.has_work());
+    }
+
+    #[test]
+    fn locks_of_guards_that_nobody_dropped_are_forgotten() {
+        let (mut ledger, clock) = (Ledger::new(3), ManualClock::default());
+        for _ in 0..10_000 {
+            let hold = Hold::new(Resource::lock("lock:x"));
+            let now = clock.now();
+            ledger.granted(Held::new(&hold, 7, now + LEASE, Nodes::default(), now), now);
+            clock.advance(LEASE);
+        }
+        assert!(ledger.held.len() <= 2 * SWEEP_ABOVE, "{}", ledger.held.len());
     }
 }

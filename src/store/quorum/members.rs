@@ -200,3 +200,119 @@ pub(super) fn to_be_asked(members: &[Member], now: Moment) -> Nodes {
         Nodes::all(members.len())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        clock::{Clock, ManualClock},
+        store::{
+            because,
+            redis::{
+                Settings,
+                parts::{Node, Opener, Sighting},
+                process::Process,
+                url,
+            },
+        },
+    };
+
+    const MAX_LEASE: Duration = Duration::from_secs(60);
+
+    fn member() -> Member {
+        let settings = Settings {
+            pool_size: 1,
+            connect_timeout: Duration::from_secs(1),
+            command_timeout: Duration::from_secs(1),
+            sentinel_login: None,
+            tls: None,
+        };
+        let info = url::parse("redis://nowhere/").unwrap();
+        let node = Node::new(Opener::new(&info, &settings), settings.pool_size);
+        Member::new(node, "nowhere".into(), MAX_LEASE)
+    }
+
+    fn seen(run_id: &str, uptime: u64, at: Moment) -> Sighting {
+        let identity = Ok(Process {
+            run_id: run_id.into(),
+            uptime: Duration::from_secs(uptime),
+        });
+        Sighting { identity, at }
+    }
+
+    #[test]
+    fn a_process_votes_once_it_has_been_up_or_seen_for_longer_than_the_longest_lease() {
+        let (member, clock) = (member(), ManualClock::default());
+        for (uptime, mute_for) in [(100, 0), (60, 0), (59, 1), (20, 40), (0, 60)] {
+            let process = member.recognise(seen(&format!("run {uptime}"), uptime, clock.now()));
+            let mute = |now| member.mute(Some(&process), now).is_some();
+            assert!(mute(clock.now()), "not before it exceeds it");
+            clock.advance(Duration::from_secs(mute_for));
+            assert!(mute(clock.now()));
+            clock.advance(Duration::from_nanos(1));
+            assert!(!mute(clock.now()), "up for {uptime} s");
+        }
+    }
+
+    #[test]
+    fn a_process_that_was_seen_before_is_known_again_and_another_is_not() {
+        let (member, clock) = (member(), ManualClock::default());
+        let first = member.recognise(seen("one", 0, clock.now()));
+        clock.advance(MAX_LEASE / 2);
+        // As if its clock had been stepped back.
+        let again = member.recognise(seen("one", 0, clock.now()));
+        assert!(Arc::ptr_eq(&first, &again));
+        let other = member.recognise(seen("two", 0, clock.now()));
+        clock.advance(MAX_LEASE / 2 + Duration::from_nanos(1));
+        assert!(member.mute(Some(&first), clock.now()).is_none());
+        assert!(member.mute(Some(&other), clock.now()).is_some());
+    }
+
+    #[test]
+    fn one_that_does_not_tell_has_no_vote() {
+        let (member, clock) = (member(), ManualClock::default());
+        let process = member.recognise(Sighting {
+            identity: Err(because("no permission")),
+            at: clock.now(),
+        });
+        clock.advance(MAX_LEASE * 2);
+        assert!(matches!(
+            member.mute(Some(&process), clock.now()),
+            Some(Mute::Unknown(_))
+        ));
+        assert!(matches!(member.mute(None, clock.now()), Some(Mute::Young(_))));
+    }
+
+    #[test]
+    fn one_that_did_not_answer_is_left_out_and_then_asked_by_one_request_at_a_time() {
+        let clock = ManualClock::default();
+        let members = [member(), member(), member()];
+        clock.advance(Duration::from_secs(5));
+        let asked = || to_be_asked(&members, clock.now());
+        assert_eq!(asked(), Nodes::all(3));
+        members[1].note_answer(false, clock.now());
+        assert_eq!(asked(), [0, 2].into_iter().collect());
+        clock.advance(LEFT_OUT);
+        assert_eq!(asked(), Nodes::all(3));
+        assert_eq!(
+            asked(),
+            [0, 2].into_iter().collect(),
+            "the first has not been answered yet"
+        );
+        members[1].note_answer(true, clock.now());
+        assert_eq!(asked(), Nodes::all(3));
+    }
+
+    #[test]
+    fn nobody_is_left_out_if_the_rest_is_no_majority() {
+        let clock = ManualClock::default();
+        let members = [member(), member(), member()];
+        members[0].note_answer(false, clock.now());
+        members[1].note_answer(false, clock.now());
+        assert_eq!(to_be_asked(&members, clock.now()), Nodes::all(3));
+        // Two would be one, but one of them has no vote.
+        members[1].note_answer(true, clock.now());
+        members[2].recognise(seen("new", 0, clock.now()));
+        assert_eq!(to_be_asked(&members, clock.now()), Nodes::all(3));
+    }
+}

@@ -65,12 +65,11 @@ impl Mender {
     pub(super) fn note<T>(&self, change: impl FnOnce(&mut Ledger, Moment) -> T) -> T {
         let shared = &self.shared;
         let mut state = shared.state.lock();
-        let result = change(&mut state.ledger, shared.panel.clock.now());
-        let due = state
-            .ledger
-            .has_work()
-            .then(|| shared.next_due(&state.ledger))
-            .flatten();
+        let now = shared.panel.clock.now();
+        let result = change(&mut state.ledger, now);
+        let news = state.ledger.take_news();
+        let asked_from = |at: usize| shared.panel.members[at].asked_from().unwrap_or(now);
+        let due = news.iter().map(asked_from).min();
         let wakes = due.is_some_and(|due| state.asleep_until.is_some_and(|until| due < until));
         drop(state);
         if wakes {

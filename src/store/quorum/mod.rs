@@ -295,6 +295,7 @@ impl Store for QuorumStore {
             knocks: false,
             hand_overs: false,
             tokens_last: false,
+            longest_lease: self.inner.max_lease,
         }
     }
 

@@ -276,3 +276,234 @@ fn said_of<T>(name: &str, outcome: &Outcome<T>) -> String {
         Outcome::Said(_) => format!("{name} has answered"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::store::because;
+
+    fn busy(millis: u64) -> Vote {
+        Vote::Busy {
+            ttl: Some(Duration::from_millis(millis)),
+        }
+    }
+
+    fn granted() -> Outcome<Vote> {
+        Outcome::Said(Vote::Granted { drawn: 7 })
+    }
+
+    fn muted() -> Outcome<Vote> {
+        Outcome::Muted(Vote::Granted { drawn: 7 }, Mute::Young(Duration::from_secs(9)))
+    }
+
+    fn away<T>() -> Outcome<T> {
+        Outcome::Failed(Failure::Unreachable(because("connection refused")))
+    }
+
+    fn silent<T>() -> Outcome<T> {
+        Outcome::Failed(Failure::Silent(because("no answer in time")))
+    }
+
+    fn found(all: [Option<Found>; 5]) -> Vec<Outcome<Found>> {
+        all.map(|found| found.map_or_else(silent, Outcome::Said)).into()
+    }
+
+    #[test]
+    fn a_majority_of_the_votes_that_count_grants() {
+        let grants = [granted(), granted(), granted(), away(), Outcome::LeftOut];
+        assert_eq!(verdict(&grants), Verdict::Granted);
+        let two = [granted(), granted(), muted(), muted(), muted()];
+        assert_eq!(verdict(&two), Verdict::NoQuorum);
+        let even = [granted(), granted(), away(), away()];
+        assert_eq!(verdict(&even), Verdict::NoQuorum);
+    }
+
+    #[test]
+    fn what_others_hold_may_change_once_enough_of_it_has_ended() {
+        let split = [
+            granted(),
+            granted(),
+            Outcome::Said(busy(30)),
+            Outcome::Said(busy(10)),
+            Outcome::Said(busy(20)),
+        ];
+        assert_eq!(
+            verdict(&split),
+            Verdict::Busy {
+                ttl: Some(Duration::from_millis(10))
+            }
+        );
+        let taken = [50, 10, 40, 20, 30].map(|millis| Outcome::Said(busy(millis)));
+        assert_eq!(
+            verdict(&taken),
+            Verdict::Busy {
+                ttl: Some(Duration::from_millis(30))
+            }
+        );
+        let for_ever = [
+            granted(),
+            granted(),
+            Outcome::Said(Vote::Busy { ttl: None }),
+            away(),
+            away(),
+        ];
+        assert_eq!(verdict(&for_ever), Verdict::Busy { ttl: None });
+    }
+
+    #[test]
+    fn a_renewal_holds_by_a_majority_and_is_lost_when_none_can_be_had() {
+        use Found::{Anothers, Nothing, Ours};
+        let [ours, gone, other] = [Some(Ours), Some(Nothing), Some(Anothers)];
+        assert_eq!(renewed(&found([ours, ours, ours, gone, other])), Some(Ours));
+        assert_eq!(renewed(&found([ours, ours, None, None, gone])), None);
+        assert_eq!(renewed(&found([ours, ours, None, gone, gone])), None);
+        assert_eq!(renewed(&found([ours, ours, gone, gone, gone])), Some(Nothing));
+        assert_eq!(renewed(&found([ours, gone, gone, other, None])), Some(Nothing));
+        assert_eq!(renewed(&found([other, other, other, gone, None])), Some(Anothers));
+    }
+
+    #[test]
+    fn a_release_is_done_when_a_majority_has_answered() {
+        use Found::{Anothers, Nothing, Ours};
+        let [ours, gone, other] = [Some(Ours), Some(Nothing), Some(Anothers)];
+        assert_eq!(released(&found([ours, ours, ours, None, None])), Some(Ours));
+        assert_eq!(
+            released(&found([ours, gone, gone, None, None])),
+            Some(Ours),
+            "the silent ones may have had it"
+        );
+        assert_eq!(released(&found([gone, gone, gone, None, None])), Some(Nothing));
+        assert_eq!(released(&found([other, other, other, ours, ours])), Some(Anothers));
+        assert_eq!(released(&found([ours, ours, None, None, None])), None);
+    }
+
+    fn failed(outcomes: &[Outcome<Vote>]) -> Failure {
+        failure(&["a", "b", "c", "d", "e"][..outcomes.len()], outcomes)
+    }
+
+    #[test]
+    fn servers_that_are_all_out_of_reach_are_told_from_too_few() {
+        let nobody = [away(), away(), away(), Outcome::LeftOut, Outcome::LeftOut];
+        assert!(matches!(failed(&nobody), Failure::Unreachable(_)));
+        for too_few in [
+            [granted(), away(), away(), away(), away()],
+            [muted(), away(), away(), away(), away()],
+            [silent(), away(), away(), away(), away()],
+        ] {
+            assert!(matches!(failed(&too_few), Failure::NoQuorum { .. }), "{too_few:?}");
+        }
+    }
+
+    #[test]
+    fn what_stays_is_told_once_it_prevents_a_majority() {
+        let refuses = || Outcome::Failed(Failure::KeyConflict(b"lock:x".to_vec()));
+        let unknown = || Outcome::Muted(busy(1), Mute::Unknown(because("no permission")));
+        let two = [refuses(), refuses(), granted(), granted(), away()];
+        assert!(matches!(failed(&two), Failure::NoQuorum { .. }));
+        let three = [refuses(), refuses(), refuses(), granted(), granted()];
+        assert!(matches!(failed(&three), Failure::KeyConflict(_)));
+        let unknown = [unknown(), unknown(), unknown(), granted(), granted()];
+        assert!(matches!(failed(&unknown), Failure::Denied(_)));
+    }
+
+    #[test]
+    fn a_failure_says_of_each_server_what_is_the_matter() {
+        let Failure::NoQuorum { source, unanswered } =
+            failed(&[granted(), muted(), away(), silent(), Outcome::LeftOut])
+        else {
+            panic!("two have answered");
+        };
+        let said = source.to_string();
+        for part in [
+            "of 5 servers 3",
+            "counts in 9.0s",
+            "c: connection refused",
+            "d: no answer",
+            "e did not answer",
+        ] {
+            assert!(said.contains(part), "{said}");
+        }
+        assert!(unanswered);
+    }
+
+    fn look(token: &str, millis: u64, fencing_token: u64) -> Outcome<Inspection> {
+        Outcome::Said(Inspection {
+            holders: vec![Holder {
+                token: token.into(),
+                expiry: Expiry::In(Duration::from_millis(millis)),
+                permits: 1,
+            }],
+            fencing_token: Some(fencing_token),
+            waiters: 0,
+            reserved: 0,
+            limit: 1,
+            declared_limit: 1,
+        })
+    }
+
+    #[test]
+    fn a_holder_is_seen_if_it_may_have_a_majority_as_long_as_the_weakest_of_it_lasts() {
+        let five = [
+            look("a", 10, 1),
+            look("a", 50, 2),
+            look("a", 30, 9),
+            look("b", 99, 3),
+            look("a", 40, 4),
+        ];
+        let seen_now = seen(&five).unwrap();
+        assert_eq!(seen_now.holders[0].token, b"a");
+        assert_eq!(seen_now.holders[0].expiry, Expiry::In(Duration::from_millis(30)));
+        assert_eq!(seen_now.fencing_token, Some(9));
+        let maybe = [look("a", 10, 1), look("a", 50, 2), silent(), look("b", 9, 3), silent()];
+        assert_eq!(
+            seen(&maybe).unwrap().holders[0].expiry,
+            Expiry::In(Duration::from_millis(10))
+        );
+        let split = [
+            look("a", 10, 1),
+            look("a", 50, 2),
+            look("b", 9, 3),
+            look("b", 9, 3),
+            look("c", 9, 3),
+        ];
+        assert!(seen(&split).unwrap().is_free());
+        assert!(seen(&[look("a", 10, 1), look("a", 50, 2), silent(), silent(), silent()]).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn no_two_are_granted_what_each_server_grants_once(grants in proptest::collection::vec(0..3_u8, 3..9)) {
+            let votes = |who: u8| -> Vec<Outcome<Vote>> {
+                grants.iter().map(|&to| if to == who { granted() } else { Outcome::Said(busy(1)) }).collect()
+            };
+            let winners = (0..3).filter(|&who| verdict(&votes(who)) == Verdict::Granted).count();
+            prop_assert!(winners <= 1);
+        }
+
+        #[test]
+        fn whoever_is_lost_is_not_held_and_no_answer_that_comes_later_changes_that(
+            answers in proptest::collection::vec(0..4_u8, 3..9),
+            later in proptest::collection::vec(0..3_u8, 9),
+        ) {
+            let read = |answer: u8| match answer {
+                0 => Outcome::Said(Found::Ours),
+                1 => Outcome::Said(Found::Nothing),
+                2 => Outcome::Said(Found::Anothers),
+                _ => silent(),
+            };
+            let now: Vec<_> = answers.iter().map(|&answer| read(answer)).collect();
+            let then: Vec<_> = answers
+                .iter()
+                .zip(later)
+                .map(|(&answer, later)| read(if answer == 3 { later } else { answer }))
+                .collect();
+            match renewed(&now) {
+                Some(Found::Ours) => prop_assert_eq!(renewed(&then), Some(Found::Ours)),
+                Some(_) => prop_assert_ne!(renewed(&then), Some(Found::Ours)),
+                None => prop_assert!(renewed(&then).is_some()),
+            }
+        }
+    }
+}

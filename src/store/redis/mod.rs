@@ -39,7 +39,7 @@ use self::{
 };
 use super::{
     Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel,
-    SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes, because, one_after_the_other,
+    SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes, because,
 };
 use crate::{
     Error, Inspection,
@@ -135,14 +135,31 @@ impl RedisStore {
         Ok(Some(armed))
     }
 
-    /// Runs the scripts of a holder on one server in one round trip.
-    fn call_all(node: &Node, calls: &[Call], timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let replies = node
-            .connection(Urgency::First, timeout)
-            .and_then(|(mut connection, deadline)| script::run(&mut connection, calls, deadline));
-        match replies {
-            Ok(replies) => replies.into_iter().map(|reply| reply::found(reply?)).collect(),
-            Err(failure) => vec![Err(failure); calls.len()],
+    /// Runs the scripts of a holder, each server's in one round trip. In a cluster one may have to be run `alone`, within
+    /// what is left of the time, since its slot is elsewhere by now.
+    fn call_all(
+        &self,
+        calls: &[Call],
+        timeout: Duration,
+        alone: impl Fn(usize, Duration) -> Result<Found, Failure>,
+    ) -> Vec<Result<Found, Failure>> {
+        let begin = Instant::now();
+        match &self.route {
+            Route::One(node) => {
+                let replies = node
+                    .connection(Urgency::First, timeout)
+                    .and_then(|(mut connection, deadline)| script::run(&mut connection, calls, deadline));
+                let replies = replies.unwrap_or_else(|failure| vec![Err(failure); calls.len()]);
+                replies.into_iter().map(|reply| reply::found(reply?)).collect()
+            }
+            Route::Cluster(cluster) => {
+                let replies = cluster.run_at_once(calls, timeout / 2);
+                let answers = replies.into_iter().enumerate().map(|(at, reply)| match reply {
+                    Some(reply) => reply::found(reply?),
+                    None => alone(at, timeout.saturating_sub(begin.elapsed())),
+                });
+                answers.collect()
+            }
         }
     }
 }
@@ -208,27 +225,17 @@ impl Store for RedisStore {
     }
 
     fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        match &self.route {
-            Route::One(node) => {
-                let renewing = holds.iter().map(|hold| self.scripts.renewing(hold, lease));
-                Self::call_all(node, &renewing.collect::<Vec<_>>(), timeout)
-            }
-            Route::Cluster(_) => {
-                one_after_the_other(holds, timeout, |hold, timeout| self.renew(hold, lease, None, timeout))
-            }
-        }
+        let renewing: Vec<_> = holds.iter().map(|hold| self.scripts.renewing(hold, lease)).collect();
+        self.call_all(&renewing, timeout, |at, timeout| {
+            self.renew(holds[at], lease, None, timeout)
+        })
     }
 
     fn release_several(&self, spent: &[Spent], repeated: bool, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        match &self.route {
-            Route::One(node) => {
-                let releasing = spent.iter().map(|spent| self.scripts.releasing(spent, repeated));
-                Self::call_all(node, &releasing.collect::<Vec<_>>(), timeout)
-            }
-            Route::Cluster(_) => {
-                one_after_the_other(spent, timeout, |spent, timeout| self.release(spent, repeated, timeout))
-            }
-        }
+        let releasing = spent.iter().map(|spent| self.scripts.releasing(spent, repeated));
+        self.call_all(&releasing.collect::<Vec<_>>(), timeout, |at, timeout| {
+            self.release(&spent[at], repeated, timeout)
+        })
     }
 
     fn lane(&self, resource: &Resource) -> usize {

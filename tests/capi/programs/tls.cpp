@@ -16,7 +16,7 @@ int main(int argc, char **argv) {
     }
     const auto options = Options().url(argv[1]).tls(true).tls_ca_file(argv[2]);
     try {
-        Client::open(options).lock("tls.cpp").acquire();
+        Client::open(options).lock("tls.cpp").acquire().release();
         return EXIT_FAILURE;
     } catch (const redlatch::Error &error) {
         if (error.code() != REDLATCH_CONNECTION) {

@@ -66,6 +66,10 @@ impl<'a> Course<'a> {
         }
     }
 
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.interrupt.is_some_and(Interrupt::is_tripped)
+    }
+
     /// Before a redirection is followed: at once, but not for ever. Tells whether there is time for it.
     pub(super) fn hop(&mut self) -> Result<bool, Failure> {
         self.hops += 1;
@@ -113,5 +117,53 @@ impl<'a> Course<'a> {
             is_woken = woken.1.wait_for(is_woken, left);
         }
         Err(cancelled())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_millis(400);
+
+    #[test]
+    fn redirections_are_followed_at_once_but_a_loop_of_them_slows_down_and_ends() {
+        let start = Instant::now();
+        let mut course = Course::new(TIMEOUT, None);
+        let mut followed = 0;
+        while course.hop().unwrap() {
+            followed += 1;
+        }
+        assert!(start.elapsed() < TIMEOUT);
+        assert!((MOST_HOPS..60).contains(&followed), "{followed}");
+    }
+
+    #[test]
+    fn pauses_grow_and_leave_time_for_an_answer() {
+        let start = Instant::now();
+        let mut course = Course::new(TIMEOUT, None);
+        let mut pauses = 0;
+        while course.pause().unwrap() {
+            pauses += 1;
+        }
+        assert!(start.elapsed() <= TIMEOUT - TIMEOUT / LAST_SHARE);
+        assert!((1..12).contains(&pauses), "{pauses}");
+    }
+
+    #[test]
+    fn a_cancelled_wait_ends_the_pause_that_it_is_in_and_begins_no_other() {
+        let interrupt = Interrupt::default();
+        let mut course = Course::new(Duration::from_secs(3600), Some(&interrupt));
+        course.pause = Duration::from_secs(1800);
+        let start = Instant::now();
+        thread::scope(|scope| {
+            scope.spawn(|| interrupt.trip());
+            assert!(matches!(course.pause(), Err(Failure::NotSent(_))));
+        });
+        assert!(course.is_cancelled());
+        assert!(matches!(course.pause(), Err(Failure::NotSent(_))));
+        assert!(start.elapsed() < Duration::from_secs(60));
     }
 }

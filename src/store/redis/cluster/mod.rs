@@ -1,6 +1,7 @@
 //! A Redis Cluster: its nodes, what is known of which has which slot, and the way of a request to the right one.
 
 mod audit;
+mod batch;
 mod course;
 mod redirect;
 mod slots;
@@ -126,8 +127,12 @@ impl Cluster {
                 let (mut connection, _) = node.connection(urgency, course.left())?;
                 attempt(&mut connection, asking, course.deadline)
             };
-            self.note(&address, outcome.as_ref().err());
             course.note(&outcome);
+            if outcome.is_err() && course.is_cancelled() {
+                // That may be why, so it says nothing about the node.
+                return outcome;
+            }
+            self.note(&address, outcome.as_ref().err());
             let next = Next::after(&outcome, &address);
             let goes_on = match &next {
                 Next::Done => return outcome,
@@ -330,7 +335,7 @@ impl Cluster {
         if let Some(entry) = state.nodes.get(address) {
             return entry.node.clone();
         }
-        let info = self.model.clone().set_addr(address.reached_as(self.model.addr()));
+        let info = self.model.clone().set_addr(address.to_addr());
         let node = Arc::new(Node::new(Opener::new(&info, &self.settings), self.settings.pool_size));
         let entry = Entry {
             node: node.clone(),
@@ -373,5 +378,76 @@ fn weight(failure: &Failure) -> u8 {
         Failure::NotSent(_) | Failure::Silent(_) => 1,
         Failure::Unready(_) => 2,
         _ => 3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::url, *};
+
+    fn endpoint(port: u16) -> Endpoint {
+        let host = "127.0.0.1".to_owned();
+        Endpoint { host, port }
+    }
+
+    fn cluster() -> Cluster {
+        let settings = Settings {
+            pool_size: 1,
+            connect_timeout: Duration::from_secs(1),
+            command_timeout: Duration::from_secs(1),
+            sentinel_login: None,
+            tls: None,
+        };
+        Cluster::new(&url::parse_cluster("redis-cluster://127.0.0.1:1").unwrap(), &settings).unwrap()
+    }
+
+    fn map(owners: &[u16]) -> SlotMap {
+        let mut map = SlotMap::default();
+        for (slot, &port) in (0..).zip(owners) {
+            map.give(slot, endpoint(port));
+        }
+        map
+    }
+
+    fn tell(cluster: &Cluster, owners: &[u16]) {
+        drop(cluster.state.lock().take_in(map(owners), &cluster.seeds));
+    }
+
+    fn ask_each(cluster: &Cluster, ports: &[u16]) {
+        for &port in ports {
+            cluster.node(&endpoint(port));
+        }
+    }
+
+    #[test]
+    fn each_node_has_a_lane_and_those_of_nodes_that_are_gone_are_used_again() {
+        let cluster = cluster();
+        assert_eq!(cluster.lane(0), LANE_OF_THE_UNKNOWN);
+        tell(&cluster, &[11, 12, 13]);
+        // They are made when they are first asked.
+        assert_eq!(cluster.lane(0), LANE_OF_THE_UNKNOWN);
+        ask_each(&cluster, &[11, 12, 13]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|slot| cluster.lane(slot)),
+            [1, 2, 3, LANE_OF_THE_UNKNOWN]
+        );
+        tell(&cluster, &[11, 14, 13]);
+        cluster.node(&endpoint(14));
+        assert_eq!([0, 1, 2].map(|slot| cluster.lane(slot)), [1, 2, 3]);
+        assert!(!cluster.has(&endpoint(12)) && cluster.has(&endpoint(14)));
+    }
+
+    #[test]
+    fn nodes_that_did_not_answer_are_asked_last_and_those_of_the_url_are_not_forgotten() {
+        let cluster = cluster();
+        tell(&cluster, &[11, 12, 13]);
+        ask_each(&cluster, &[11, 12, 13]);
+        cluster.note(&endpoint(11), Some(&Failure::Silent(because("silent"))));
+        let order = cluster.candidates(Some(&endpoint(13)));
+        assert_eq!(order.len(), 4);
+        assert_eq!(order[2..], [endpoint(11), endpoint(13)]);
+        assert!(order.contains(&endpoint(1)));
+        cluster.note(&endpoint(11), None);
+        assert_eq!(cluster.candidates(Some(&endpoint(13))).pop(), Some(endpoint(13)));
     }
 }

@@ -17,7 +17,7 @@ impl Endpoint {
     /// The address in a URL; `None` for a socket.
     pub(super) fn of(address: &ConnectionAddr) -> Option<Self> {
         match address {
-            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => Some(Self {
+            ConnectionAddr::Tcp(host, port) => Some(Self {
                 host: host.clone(),
                 port: *port,
             }),
@@ -25,20 +25,8 @@ impl Endpoint {
         }
     }
 
-    /// The same way to this address as `model` is to another.
-    pub(super) fn reached_as(&self, model: &ConnectionAddr) -> ConnectionAddr {
-        let (host, port) = (self.host.clone(), self.port);
-        match model.clone() {
-            ConnectionAddr::TcpTls {
-                insecure, tls_params, ..
-            } => ConnectionAddr::TcpTls {
-                host,
-                port,
-                insecure,
-                tls_params,
-            },
-            _ => ConnectionAddr::Tcp(host, port),
-        }
+    pub(super) fn to_addr(&self) -> ConnectionAddr {
+        ConnectionAddr::Tcp(self.host.clone(), self.port)
     }
 
     /// What a node says: `host:port`, without the host if that is the one of `asked`, which has said it.
