@@ -7,6 +7,7 @@
 -- ARGV  1 the declared limit   2 how many permits one hold has   3 how long the limit is kept after the last lease, in ms
 
 local key, limit_key = table.remove(KEYS, 1), table.remove(KEYS, 1)
+local slot_key = key
 local declared, permits = tonumber(table.remove(ARGV, 1)), tonumber(table.remove(ARGV, 1))
 local kept_for = tonumber(table.remove(ARGV, 1))
 local slot_permits = permits
