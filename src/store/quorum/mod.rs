@@ -343,7 +343,7 @@ impl Store for QuorumStore {
     fn renew(&self, hold: &Hold, lease: Duration, _: Option<Replicas>, timeout: Duration) -> Result<Found, Failure> {
         let inner = &*self.inner;
         let sent = inner.panel.clock.now();
-        let found = inner.ask_as_holder(inner.panel.scripts.renewing(hold, lease), timeout)?;
+        let found = inner.ask_as_holder(inner.panel.scripts.renewing(hold, lease, None), timeout)?;
         inner.conclude_renewal(hold, sent + lease, &found)
     }
 

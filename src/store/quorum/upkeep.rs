@@ -31,7 +31,7 @@ impl QuorumUpkeep {
     fn perform_batch(&mut self, chores: &[Chore], end: Instant) -> Vec<Result<Found, Failure>> {
         let Inner { panel, .. } = &*self.inner;
         let calls = chores.iter().map(|chore| match chore {
-            Chore::Renew(hold, lease, _) => panel.scripts.renewing(hold, *lease),
+            Chore::Renew(hold, lease, _) => panel.scripts.renewing(hold, *lease, None),
             // Nobody has a place here: what is left to take back is what it may hold.
             Chore::Evict(hold) | Chore::Withdraw(hold) => panel.scripts.evicting(hold),
         });
