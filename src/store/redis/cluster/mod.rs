@@ -330,6 +330,17 @@ impl Cluster {
         map.nodes().any(|node| node == address) || self.seeds.contains(address)
     }
 
+    /// Whether a node is part of the cluster, as the others say, and not longer than `age` ago. One that was taken out of
+    /// it hangs up on nobody, and a request that it can serve no more is not what finds out if it had no slots.
+    pub(super) fn still_has(&self, address: &Endpoint, age: Duration) -> bool {
+        let now = Instant::now();
+        // If that fails, what was known goes on.
+        let _ = self.learn(now.checked_sub(age).unwrap_or(now), now + age / 4, Some(address));
+        let map = self.map();
+        // Not even if it stands in the URL.
+        map.is_empty() || map.nodes().any(|node| node == address)
+    }
+
     pub(super) fn node(&self, address: &Endpoint) -> Arc<Node> {
         let mut state = self.state.lock();
         if let Some(entry) = state.nodes.get(address) {
