@@ -303,14 +303,20 @@ impl Cluster {
         let mut known: Vec<&Endpoint> = state.map.nodes().collect();
         // Not all at the same one.
         fastrand::shuffle(&mut known);
-        let mut all: Vec<Endpoint> = Vec::new();
+        let mut likely: Vec<Endpoint> = Vec::new();
+        let mut suspects = Vec::new();
         for address in known.into_iter().chain(&self.seeds) {
-            if !all.contains(address) {
-                all.push(address.clone());
+            let is_suspect = state.nodes.get(address).is_some_and(|entry| entry.suspect);
+            let those = if is_suspect { &mut suspects } else { &mut likely };
+            if !those.contains(address) {
+                those.push(address.clone());
             }
         }
-        let is_suspect = |address: &Endpoint| state.nodes.get(address).is_some_and(|entry| entry.suspect);
-        all.sort_by_key(|address| (Some(address) == avoid, is_suspect(address)));
+        // If all are silent, the last gets next to no time: it must not be the same each time.
+        fastrand::shuffle(&mut suspects);
+        let mut all = likely;
+        all.append(&mut suspects);
+        all.sort_by_key(|address| Some(address) == avoid);
         all
     }
 
