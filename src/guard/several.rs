@@ -117,8 +117,9 @@ pub(crate) fn release(holds: &[&Held], budget: Duration) -> Result<(), Error> {
         return Ok(());
     };
     let held_so_far: Vec<_> = holds.iter().map(|held| held.finish()).collect();
-    let standing = holds.iter().zip(&held_so_far).filter(|(_, held)| !is_gone(held));
-    let asked: Vec<&Held> = standing.map(|(held, _)| *held).collect();
+    let (gone, standing): (Vec<_>, Vec<_>) = holds.iter().zip(&held_so_far).partition(|(_, held)| is_gone(held));
+    gone.iter().for_each(|(held, _)| held.clean_up_after_loss());
+    let asked: Vec<&Held> = standing.iter().map(|(held, _)| **held).collect();
     let answers = core.ask_several(budget, asked.len(), |which, timeout, repeated| {
         let spent: Vec<Spent> = which.iter().map(|&at| asked[at].spent()).collect();
         core.store.release_several(&spent, repeated, timeout)
