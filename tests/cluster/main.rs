@@ -7,6 +7,7 @@ mod knocks;
 mod migrations;
 mod names;
 mod reach;
+mod several;
 #[path = "../support/mod.rs"]
 mod support;
 
