@@ -8,6 +8,7 @@ mod knocks;
 mod migrations;
 mod names;
 mod reach;
+mod several;
 #[path = "../support/mod.rs"]
 mod support;
 

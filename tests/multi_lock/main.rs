@@ -220,6 +220,20 @@ fn an_attempt_that_runs_after_the_release_is_cleaned_up() {
     assert!(fixture.none_free());
 }
 
+/// The keys were deleted meanwhile, so that there is nothing to release.
+#[test]
+fn an_attempt_that_runs_after_a_loss_is_cleaned_up() {
+    let fixture = Fixture::new();
+    let client = fixture.client();
+    let _struck = fixture.proxy.on(is_acquire_several).apply(Fault::HoldRequest);
+    let guard = client.multi_lock(NAMES).acquire_timeout(PATIENCE).unwrap();
+    fixture.server.run("DEL lock:a lock:b lock:c");
+    assert_eq!(lost(guard.extend(SECOND * 60).unwrap_err()), LostReason::Deleted);
+    drop(guard);
+    fixture.proxy.release_held();
+    fixture.wait_until_free();
+}
+
 #[test]
 fn a_wait_that_ends_over_lost_replies_leaves_nothing() {
     let fixture = Fixture::new();
