@@ -112,13 +112,16 @@ fn waiters_for_permits_are_woken_as_they_come_free() {
     assert!(at - released < PROMPT);
 }
 
+/// Somebody who waits, and tells when it was granted.
+type Waiting = thread::JoinHandle<Result<(Guard, Instant), Error>>;
+
 /// Has somebody wait for the lock `name` who listens at a node that `may_be_left`; tells which.
 fn wait_at<'a>(
     cluster: &'a Cluster,
     name: &str,
     may_be_left: impl Fn(&Server) -> bool,
     client: impl Fn() -> redlatch::Client,
-) -> (thread::JoinHandle<Result<(Guard, Instant), Error>>, &'a Server) {
+) -> (Waiting, &'a Server) {
     let post = || {
         cluster
             .servers()
