@@ -60,9 +60,12 @@ pub(crate) struct QuorumSettings {
     pub(crate) node_timeout: Duration,
 }
 
+/// For how many answers of one server there is time in a command: to the attempt, to the write-back of the fencing token,
+/// and to the taking back should that fail. A server that is silent uses up the time for each.
+const ANSWERS: u32 = 3;
+
 pub(crate) struct QuorumStore {
     inner: Arc<Inner>,
-    settings: Settings,
 }
 
 struct Inner {
@@ -106,7 +109,7 @@ impl QuorumStore {
             members,
             scripts: Scripts::new(settings.command_timeout, false),
             clock,
-            node_timeout: quorum.node_timeout,
+            node_timeout: quorum.node_timeout.min(settings.command_timeout / ANSWERS),
         });
         Ok(Self {
             inner: Arc::new(Inner {
@@ -115,15 +118,13 @@ impl QuorumStore {
                 clocks,
                 max_lease: quorum.max_lease,
             }),
-            settings: settings.clone(),
         })
     }
 }
 
 impl Drop for QuorumStore {
     fn drop(&mut self) {
-        let bound = self.inner.panel.node_timeout.min(self.settings.command_timeout);
-        self.inner.mender.close(bound);
+        self.inner.mender.close(self.inner.panel.node_timeout);
     }
 }
 
