@@ -7,7 +7,9 @@ use std::{
 
 use super::{
     Inner,
-    panel::{Errand, outcomes},
+    members::Nodes,
+    panel::{Errand, complete, outcomes},
+    tally,
 };
 use crate::store::{
     Chore, Failure, Found, Upkeep, because,
@@ -39,15 +41,27 @@ impl QuorumUpkeep {
             Chore::Evict(hold) | Chore::Withdraw(hold) => panel.scripts.evicting(hold),
         });
         let calls: Vec<Call> = calls.collect();
-        let nodes = panel.to_be_asked();
-        let errands = self.lines.iter_mut().enumerate().filter(|(at, _)| nodes.contains(*at));
-        let errands = errands.map(|(at, connection)| Errand {
-            at,
-            connection,
-            calls: &calls,
-        });
+        let lines = &mut self.lines;
+        let mut ask = |nodes: Nodes| {
+            let errands = lines.iter_mut().enumerate().filter(|(at, _)| nodes.contains(*at));
+            let errands = errands.map(|(at, connection)| Errand {
+                at,
+                connection,
+                calls: &calls,
+            });
+            panel.run(errands.collect(), end)
+        };
         let sent = panel.clock.now();
-        let answers = panel.run(errands.collect(), end);
+        let asked = panel.to_be_asked();
+        let mut answers = ask(asked);
+        let left_out = panel.all() - asked;
+        let is_open = |(nth, chore): (usize, &Chore)| {
+            let found = outcomes(&answers, nth, reply::found);
+            matches!(chore, Chore::Renew(..)) && tally::renewed(&found).is_none()
+        };
+        if !left_out.is_empty() && chores.iter().enumerate().any(is_open) {
+            complete(&mut answers, ask(left_out));
+        }
         let conclude = |(nth, chore): (usize, &Chore)| {
             let found = outcomes(&answers, nth, reply::found);
             match chore {
