@@ -5,7 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Inner, panel::outcomes};
+use super::{
+    Inner,
+    panel::{complete, outcomes},
+    tally,
+};
 use crate::store::{
     Chore, Failure, Found, Upkeep,
     redis::{
@@ -37,7 +41,16 @@ impl QuorumUpkeep {
         });
         let calls: Vec<Call> = calls.collect();
         let sent = panel.clock.now();
-        let answers = panel.ask_on(&mut self.lines, &calls, end);
+        let asked = panel.to_be_asked();
+        let mut answers = panel.ask_on(&mut self.lines, asked, &calls, end);
+        let left_out = panel.all() - asked;
+        let is_open = |(nth, chore): (usize, &Chore)| {
+            let found = outcomes(&answers, nth, reply::found);
+            matches!(chore, Chore::Renew(..)) && tally::renewed(&found).is_none()
+        };
+        if !left_out.is_empty() && chores.iter().enumerate().any(is_open) {
+            complete(&mut answers, panel.ask_on(&mut self.lines, left_out, &calls, end));
+        }
         let conclude = |(nth, chore): (usize, &Chore)| {
             let found = outcomes(&answers, nth, reply::found);
             match chore {
