@@ -67,6 +67,24 @@ fn a_node_that_does_not_answer_costs_no_lease_on_the_others() {
 }
 
 #[test]
+fn a_lease_that_begins_while_the_renewals_of_a_silent_node_wait_is_kept() {
+    let cluster = lasting_cluster();
+    // The wait for its answer is longer than the leases that begin meanwhile.
+    let client = builder(&cluster).command_timeout(SECOND * 10).build().unwrap();
+    let (stopped, kept) = (cluster.node(0), lock_on(&cluster, cluster.node(1), "kept"));
+    let lost = client.lock(lock_on(&cluster, stopped, "lost")).lease(SECOND * 12);
+    let _lost = lost.acquire().unwrap();
+    stopped.stop_process();
+    let end = Instant::now() + SECOND * 12;
+    while Instant::now() < end {
+        let guard = client.lock(&kept).lease(SECOND).acquire().unwrap();
+        assert!(!guard.wait_lost(SECOND * 3));
+        guard.release().unwrap();
+    }
+    stopped.continue_process();
+}
+
+#[test]
 fn every_call_ends_in_its_time_when_no_node_answers() {
     let cluster = lasting_cluster();
     let connected = builder(&cluster).command_timeout(TIMEOUT).build().unwrap();
