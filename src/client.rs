@@ -13,7 +13,7 @@ use crate::{
     fork::ProcessBound,
     keys::Keyspace,
     lease::Keeper,
-    store::{Failure, Store},
+    store::{Failure, Limit, Store},
     waiting::{Gate, Knocks},
 };
 
@@ -184,22 +184,26 @@ impl Core {
         }
     }
 
-    /// As [`ask`](Self::ask), for a request about each of `count` things that are sent together: the request is told
-    /// which ones it is about, and answers for each. Those without an answer are asked for once more.
+    /// As [`ask`](Self::ask) within `limit`, for a request about each of `count` things that are sent together: the
+    /// request is told which ones it is about, and answers for each. Those without an answer are asked for once more.
     pub(crate) fn ask_several<T>(
         &self,
-        budget: Duration,
+        limit: &Limit,
         count: usize,
-        mut request: impl FnMut(&[usize], Duration, bool) -> Vec<Result<T, Failure>>,
+        mut request: impl FnMut(&[usize], &Limit, bool) -> Vec<Result<T, Failure>>,
     ) -> Vec<Result<T, Failure>> {
-        let end = self.clock.now() + budget;
+        let end = self.clock.now() + limit.timeout;
+        let within = |timeout: Duration| Limit {
+            timeout: timeout.min(self.command_timeout),
+            ..*limit
+        };
         let all: Vec<usize> = (0..count).collect();
-        let mut answers = request(&all, self.command_timeout, false);
+        let mut answers = request(&all, &within(limit.timeout), false);
         let is_unanswered = |&at: &usize| answers[at].as_ref().is_err_and(Failure::is_unanswered);
         let unanswered: Vec<usize> = all.into_iter().filter(is_unanswered).collect();
-        let left = self.clock.now().until(end).min(self.command_timeout);
-        if !unanswered.is_empty() && !left.is_zero() {
-            for (&at, answer) in unanswered.iter().zip(request(&unanswered, left, true)) {
+        let left = self.clock.now().until(end);
+        if !unanswered.is_empty() && !left.is_zero() && limit.check().is_ok() {
+            for (&at, answer) in unanswered.iter().zip(request(&unanswered, &within(left), true)) {
                 answers[at] = answer;
             }
         }

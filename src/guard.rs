@@ -16,7 +16,7 @@ use crate::{
     fork::ProcessBound,
     lease::{Grant, Lease, Report, Terms, check_length, forget},
     mistakes::{Mistake, makes},
-    store::{Failure, Found, Resource, Sequel, Spent, Turn, Wishes, because},
+    store::{Failure, Found, Limit, Resource, Sequel, Spent, Turn, Wishes, because},
     sync::atomic::{AtomicBool, Ordering},
     waiting::{Acquire, Acquisition, Heir, Pass},
 };
@@ -275,7 +275,10 @@ impl Guard {
         let budget = first.core.command_timeout * command_timeouts;
         (!self.released.swap(true, Ordering::SeqCst)).then(|| match &**others {
             [] => first.release(budget),
-            _ => several::release(&holds.to_vec(), budget),
+            _ => {
+                let (timeout, interrupt) = (budget, None);
+                several::release(&holds.to_vec(), &Limit { timeout, interrupt })
+            }
         })
     }
 }

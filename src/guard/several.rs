@@ -8,7 +8,7 @@ use crate::{
     client::Core,
     clock::Clock,
     lease::{Lease, Terms},
-    store::{Failure, Found, Hold, Spent},
+    store::{Failure, Found, Hold, Limit, Spent},
     waiting::Bell,
 };
 
@@ -87,21 +87,23 @@ pub(super) fn extend(holds: &[&Held], length: Duration) -> Result<(), Error> {
     for held in holds {
         held.lease.will_ask(held.fencing_token, length);
     }
-    let outcome = renew(holds, length);
+    let timeout = holds[0].core.command_timeout;
+    let interrupt = None;
+    let outcome = renew(holds, length, &Limit { timeout, interrupt });
     holds.iter().try_for_each(|held| held.lease.check())?;
     Ok(outcome?)
 }
 
-/// Has the server make all of them last at least `length` from now. Whether one is lost by then is to be looked at.
-pub(crate) fn renew(holds: &[&Held], length: Duration) -> Result<(), Failure> {
+/// Has the server make all of them last at least `length` from now, within `limit`. Whether one is lost by then is to be looked at.
+pub(crate) fn renew(holds: &[&Held], length: Duration, limit: &Limit) -> Result<(), Failure> {
     let Some(Held { core, .. }) = holds.first() else {
         return Ok(());
     };
     let mut sent = vec![core.clock.now(); holds.len()];
-    let answers = core.ask_several(core.command_timeout, holds.len(), |which, timeout, _| {
+    let answers = core.ask_several(limit, holds.len(), |which, limit, _| {
         which.iter().for_each(|&at| sent[at] = core.clock.now());
         let asked: Vec<_> = which.iter().map(|&at| &holds[at].lease.hold).collect();
-        core.store.renew_several(&asked, length, timeout)
+        core.store.renew_several(&asked, length, limit)
     });
     let mut outcome = Ok(());
     for ((held, sent), answer) in holds.iter().zip(sent).zip(answers) {
@@ -113,8 +115,8 @@ pub(crate) fn renew(holds: &[&Held], length: Duration) -> Result<(), Failure> {
     outcome
 }
 
-/// Gives all of them back within `budget`, for those who wait here last; reports the worst that befell one of them.
-pub(crate) fn release(holds: &[&Held], budget: Duration) -> Result<(), Error> {
+/// Gives all of them back within `limit`, for those who wait here last; reports the worst that befell one of them.
+pub(crate) fn release(holds: &[&Held], limit: &Limit) -> Result<(), Error> {
     let Some(Held { core, .. }) = holds.first() else {
         return Ok(());
     };
@@ -122,9 +124,9 @@ pub(crate) fn release(holds: &[&Held], budget: Duration) -> Result<(), Error> {
     let (gone, standing): (Vec<_>, Vec<_>) = holds.iter().zip(&held_so_far).partition(|(_, held)| is_gone(held));
     gone.iter().for_each(|(held, _)| held.clean_up_after_loss());
     let asked: Vec<&Held> = standing.iter().map(|(held, _)| **held).collect();
-    let answers = core.ask_several(budget, asked.len(), |which, timeout, repeated| {
+    let answers = core.ask_several(limit, asked.len(), |which, limit, repeated| {
         let spent: Vec<Spent> = which.iter().map(|&at| asked[at].spent()).collect();
-        core.store.release_several(&spent, repeated, timeout)
+        core.store.release_several(&spent, repeated, limit)
     });
     let outcomes: Vec<_> = asked
         .iter()

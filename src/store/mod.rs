@@ -271,14 +271,14 @@ pub(crate) trait Store: Send + Sync {
     }
 
     /// As [`renew`](Self::renew) for each of `holds`, in as few round trips as may be; an answer for each, in order.
-    fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        one_after_the_other(holds, timeout, |hold, timeout| self.renew(hold, lease, None, timeout))
+    fn renew_several(&self, holds: &[&Hold], lease: Duration, limit: &Limit) -> Vec<Result<Found, Failure>> {
+        one_after_the_other(holds, limit, |hold, timeout| self.renew(hold, lease, None, timeout))
     }
 
     /// As [`release`](Self::release) for each of `spent`, in as few round trips as may be; an answer for each, in
     /// order.
-    fn release_several(&self, spent: &[Spent], repeated: bool, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        one_after_the_other(spent, timeout, |spent, timeout| self.release(spent, repeated, timeout))
+    fn release_several(&self, spent: &[Spent], repeated: bool, limit: &Limit) -> Vec<Result<Found, Failure>> {
+        one_after_the_other(spent, limit, |spent, timeout| self.release(spent, repeated, timeout))
     }
 
     /// Makes the key last at least `lease` from now if it is the token's; never shortens it, never creates it.
@@ -326,17 +326,36 @@ pub(crate) trait Store: Send + Sync {
     fn upkeep(&self) -> Box<dyn Upkeep>;
 }
 
-/// Makes a request about each of `items`, all of them within `timeout`.
+/// Makes a request about each of `items`, all of them within `limit`.
 fn one_after_the_other<T>(
     items: &[T],
-    timeout: Duration,
+    limit: &Limit,
     mut request: impl FnMut(&T, Duration) -> Result<Found, Failure>,
 ) -> Vec<Result<Found, Failure>> {
     let started = Instant::now();
-    let requests = items
-        .iter()
-        .map(|item| request(item, timeout.saturating_sub(started.elapsed())));
+    let requests = items.iter().map(|item| {
+        limit.check()?;
+        request(item, limit.timeout.saturating_sub(started.elapsed()))
+    });
     requests.collect()
+}
+
+/// How long a request may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Limit<'a> {
+    pub(crate) timeout: Duration,
+    /// Ends it before.
+    pub(crate) interrupt: Option<&'a Interrupt>,
+}
+
+impl Limit<'_> {
+    /// Fails once it was interrupted.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.interrupt.is_some_and(Interrupt::is_tripped) {
+            return Err(Failure::NotSent(because("the wait was cancelled")));
+        }
+        Ok(())
+    }
 }
 
 /// A grant that has ended.

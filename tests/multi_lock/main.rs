@@ -294,6 +294,35 @@ fn a_wait_is_cancelled_at_once_though_the_server_is_silent() {
     }
 }
 
+/// It has all by then, and only makes sure of those that it had before it waited.
+#[test]
+fn a_wait_is_cancelled_at_once_though_the_server_is_silent_in_the_end() {
+    let fixture = Fixture::new();
+    let client = Client::builder()
+        .url(fixture.proxy.url())
+        .command_timeout(PATIENCE)
+        .build();
+    let (locks, cancel) = (client.unwrap().multi_lock(NAMES), CancelToken::new());
+    let other = fixture.straight();
+    let last = other.lock(&in_order(&locks)[2]);
+    let taken = last.acquire().unwrap();
+    let struck = fixture.proxy.on(is_renew).apply(Fault::SwallowReply);
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let wait = Wait::forever().cancelled_by(&cancel);
+            locks.acquire_with(wait).map(drop)
+        });
+        wait_until("it to wait", SOON, || last.inspect().unwrap().waiters > 0);
+        taken.release().unwrap();
+        struck.wait_hit(PATIENCE);
+        let start = Instant::now();
+        cancel.cancel();
+        assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled)));
+        assert!(start.elapsed() < SOON, "{:?}", start.elapsed());
+    });
+    fixture.wait_until_free();
+}
+
 #[test]
 fn a_release_whose_reply_is_lost_has_succeeded_and_one_that_gets_none_is_completed_later() {
     for fault in [Fault::CutAfter, Fault::CutBefore, Fault::SwallowReply] {
