@@ -152,7 +152,8 @@ impl ClientBuilder {
 
     /// Sets how long the answer of one server of a Redlock (`redlock://`) may take, opening a connection to it
     /// included; for other servers only the [command timeout](Self::command_timeout) counts. From 1 ms to 1 hour;
-    /// defaults to 100 ms.
+    /// defaults to 100 ms. It counts as a third of the command timeout at most, since a grant may take three answers
+    /// one after the other.
     ///
     /// It is what a server that is silent costs those who ask, until it is left out; and again, for one of them, once
     /// in a second. It should be many round trips: one that is merely slow is left out as well.

@@ -364,6 +364,7 @@ impl Held {
         }
         let held_so_far = self.finish();
         let outcome = if is_gone(&held_so_far) {
+            self.clean_up_after_loss();
             Ok(())
         } else {
             self.ask_to_release(budget, heir.filter(|_| held_so_far.is_ok()))
@@ -446,6 +447,11 @@ impl Held {
                 .sweeper()
                 .clean_up(&lease.hold, lease.doubt, lease.longest_asked());
         }
+    }
+
+    /// Takes away, in the background, what an attempt that got no answer may have put there once the key was found gone.
+    fn clean_up_after_loss(&self) {
+        self.clean_up_after(&self.lease, self.lease.doubt.is_of_silence());
     }
 
     /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, gives it back by

@@ -37,6 +37,11 @@ impl Doubt {
         self.may_stand
     }
 
+    /// Whether an attempt got no answer, and so may have run at any time since.
+    pub(crate) fn is_of_silence(&self) -> bool {
+        self.may_run_until.is_some()
+    }
+
     /// Whether an attempt may still run at `now`.
     pub(crate) fn may_still_run(&self, now: Moment) -> bool {
         self.may_run_until.is_some_and(|until| now < until)

@@ -7,6 +7,7 @@ use std::{
         mpsc,
     },
     thread,
+    time::Duration,
 };
 
 use redlatch::{Error, LostReason};
@@ -75,10 +76,15 @@ fn a_holder_is_told_when_its_lock_did_not_survive_and_the_next_has_a_larger_fenc
     cluster.wait_for_new_master("{x}", master);
     let next = client(&cluster).lock("{x}").acquire_timeout(FAILOVER).unwrap();
     assert!(next.fencing_token() > guard.fencing_token());
-    assert_eq!(losses.recv_timeout(SECOND * 20), Ok(LostReason::Taken));
+    // It depends on whether it or the next asks first.
+    let reason = losses.recv_timeout(SECOND * 30).unwrap();
+    assert!(matches!(reason, LostReason::Taken | LostReason::Deleted), "{reason:?}");
     assert!(matches!(guard.check(), Err(Error::Lost(_))));
     next.release().unwrap();
 }
+
+/// Long enough for a busy machine to renew it.
+const OTHERS_LEASE: Duration = SECOND.saturating_mul(8);
 
 #[test]
 fn what_a_replica_confirmed_survives_its_masters_death_and_the_others_notice_nothing() {
@@ -98,12 +104,13 @@ fn what_a_replica_confirmed_survives_its_masters_death_and_the_others_notice_not
         .map(|other| {
             client
                 .lock(lock_on(&cluster, other, "other"))
-                .lease(SECOND * 2)
+                .lease(OTHERS_LEASE)
                 .acquire()
                 .unwrap()
         })
         .collect();
     cluster.failover("{x}");
+    thread::sleep(OTHERS_LEASE);
     for other in others {
         other.check().unwrap();
         other.release().unwrap();

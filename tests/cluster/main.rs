@@ -8,6 +8,7 @@ mod knocks;
 mod migrations;
 mod names;
 mod reach;
+mod several;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -19,8 +20,12 @@ use support::{Cluster, MINUTE, PROMPT, SECOND, Server};
 /// How long a failover may take on a busy machine, and what waits for one.
 const FAILOVER: Duration = SECOND.saturating_mul(60);
 
+/// A client that is not put off by a machine that is too busy to run servers.
 fn builder(cluster: &Cluster) -> ClientBuilder {
-    Client::builder().url(cluster.url())
+    Client::builder()
+        .url(cluster.url())
+        .connect_timeout(SECOND * 5)
+        .command_timeout(SECOND * 10)
 }
 
 fn client(cluster: &Cluster) -> Client {

@@ -6,6 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
+        mpsc,
     },
     thread,
     time::{Duration, Instant},
@@ -15,7 +16,7 @@ use redlatch::{Client, Error, Guard};
 
 use crate::{
     MINUTE, PROMPT, builder, client, lock_on,
-    support::{Cluster, SECOND, Server, chain},
+    support::{Cluster, ReservedPort, SECOND, Server, chain},
 };
 
 const TIMEOUT: Duration = SECOND;
@@ -29,12 +30,16 @@ fn lasting_cluster() -> Cluster {
     cluster
 }
 
+/// Long enough for a busy machine to renew it.
+const LEASE: Duration = SECOND.saturating_mul(4);
+
 #[test]
 fn a_node_that_does_not_answer_costs_no_lease_on_the_others() {
     let cluster = lasting_cluster();
-    let client = builder(&cluster).command_timeout(TIMEOUT * 2).build().unwrap();
+    // Whoever waits for that node does so for longer than a lease on the others holds.
+    let client = builder(&cluster).build().unwrap();
     let guards_on = |master: &Server, lease: Duration| -> Vec<Guard> {
-        let names = (0..20).map(|nth| lock_on(&cluster, master, &format!("{lease:?}:{nth}:")));
+        let names = (0..10).map(|nth| lock_on(&cluster, master, &format!("{lease:?}:{nth}:")));
         names
             .map(|name| client.lock(name).lease(lease).acquire().unwrap())
             .collect()
@@ -43,11 +48,11 @@ fn a_node_that_does_not_answer_costs_no_lease_on_the_others() {
         panic!("three masters");
     };
     // Some of those that cannot be renewed last long, some end soon.
-    let mut lost = guards_on(stopped, SECOND * 2);
+    let mut lost = guards_on(stopped, LEASE);
     lost.extend(guards_on(stopped, MINUTE));
-    let kept: Vec<Guard> = others.iter().flat_map(|other| guards_on(other, SECOND)).collect();
+    let kept: Vec<Guard> = others.iter().flat_map(|other| guards_on(other, LEASE)).collect();
     stopped.stop_process();
-    let end = Instant::now() + SECOND * 20;
+    let end = Instant::now() + SECOND * 25;
     while Instant::now() < end {
         for guard in &kept {
             guard.check().unwrap();
@@ -191,4 +196,54 @@ fn a_loop_of_redirections_ends_in_time_and_does_not_spin() {
     assert!(matches!(error, Error::Server(_)), "{error:?}");
     assert!(start.elapsed() < TIMEOUT + PROMPT);
     assert!(asked.load(Ordering::SeqCst) < 100, "{asked:?}");
+}
+
+/// A node of the URL that tells everybody where the slots are: what it was given last.
+fn guide() -> (u16, mpsc::Sender<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, maps) = mpsc::channel::<String>();
+    thread::spawn(move || {
+        let mut map = maps.recv().unwrap();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            map = maps.try_iter().last().unwrap_or(map);
+            // One request a connection. Some are hung up on before there is any.
+            if redis::Parser::new().parse_value(&mut stream).is_ok() {
+                let _ = stream.write_all(map.as_bytes());
+            }
+        }
+    });
+    (port, sender)
+}
+
+/// An answer to `CLUSTER SLOTS`: these masters, which share the slots.
+fn map_of(ports: &[u16]) -> String {
+    let share = 16384_usize.div_ceil(ports.len());
+    let ranges = ports.iter().enumerate().map(|(nth, port)| {
+        let (first, last) = (nth * share, ((nth + 1) * share).min(16384) - 1);
+        format!("*3\r\n:{first}\r\n:{last}\r\n*2\r\n$9\r\n127.0.0.1\r\n:{port}\r\n")
+    });
+    format!("*{}\r\n{}", ports.len(), ranges.collect::<String>())
+}
+
+#[test]
+fn a_cluster_all_of_whose_nodes_have_moved_is_found_again_by_the_url() {
+    // Where they were nobody answers, nor refuses.
+    let former: Vec<TcpListener> = (0..16).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let ports: Vec<u16> = former.iter().map(|node| node.local_addr().unwrap().port()).collect();
+    let (guide, maps) = guide();
+    maps.send(map_of(&ports)).unwrap();
+    let client = Client::builder()
+        .url(format!("redis-cluster://127.0.0.1:{guide}"))
+        .command_timeout(TIMEOUT)
+        .build()
+        .unwrap();
+    let lock = client.lock("x");
+    lock.try_acquire().unwrap_err();
+    let bus = ReservedPort::reserve().unwrap();
+    let node = Server::start_with(&["--cluster-enabled", "yes", "--cluster-port", &bus.number().to_string()]);
+    node.run("CLUSTER ADDSLOTSRANGE 0 16383");
+    maps.send(map_of(&[node.port()])).unwrap();
+    lock.acquire_timeout(MINUTE).unwrap().release().unwrap();
 }

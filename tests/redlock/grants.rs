@@ -152,6 +152,19 @@ fn one_server_of_three_away_costs_at_most_one_node_timeout_and_not_each_time() {
     }
 }
 
+#[test]
+fn a_silent_server_leaves_time_for_the_rest_of_the_grant_however_the_timeouts_are_set() {
+    let redlock = voting();
+    redlock.proxy(0).black_hole(true);
+    let client = builder(redlock.url())
+        .node_timeout(SECOND * 5)
+        .command_timeout(SECOND * 2)
+        .build()
+        .unwrap();
+    let guard = client.lock("x").lease(MAX_LEASE).try_acquire().unwrap();
+    guard.expect("four of five are a majority").release().unwrap();
+}
+
 // FAULTS 25, node-redlock#369.
 #[test]
 fn a_failed_attempt_does_not_block_the_next() {

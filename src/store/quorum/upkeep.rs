@@ -5,7 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{Inner, panel::outcomes};
+use super::{
+    Inner,
+    panel::{complete, outcomes},
+    tally,
+};
 use crate::store::{
     Chore, Failure, Found, Upkeep,
     redis::{
@@ -31,13 +35,22 @@ impl QuorumUpkeep {
     fn perform_batch(&mut self, chores: &[Chore], end: Instant) -> Vec<Result<Found, Failure>> {
         let Inner { panel, .. } = &*self.inner;
         let calls = chores.iter().map(|chore| match chore {
-            Chore::Renew(hold, lease, _) => panel.scripts.renewing(hold, *lease),
+            Chore::Renew(hold, lease, _) => panel.scripts.renewing(hold, *lease, None),
             // Nobody has a place here: what is left to take back is what it may hold.
             Chore::Evict(hold) | Chore::Withdraw(hold) => panel.scripts.evicting(hold),
         });
         let calls: Vec<Call> = calls.collect();
         let sent = panel.clock.now();
-        let answers = panel.ask_on(&mut self.lines, &calls, end);
+        let asked = panel.to_be_asked();
+        let mut answers = panel.ask_on(&mut self.lines, asked, &calls, end);
+        let left_out = panel.all() - asked;
+        let is_open = |(nth, chore): (usize, &Chore)| {
+            let found = outcomes(&answers, nth, reply::found);
+            matches!(chore, Chore::Renew(..)) && tally::renewed(&found).is_none()
+        };
+        if !left_out.is_empty() && chores.iter().enumerate().any(is_open) {
+            complete(&mut answers, panel.ask_on(&mut self.lines, left_out, &calls, end));
+        }
         let conclude = |(nth, chore): (usize, &Chore)| {
             let found = outcomes(&answers, nth, reply::found);
             match chore {

@@ -224,7 +224,10 @@ impl Store for RedisStore {
     }
 
     fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let renewing: Vec<_> = holds.iter().map(|hold| self.scripts.renewing(hold, lease)).collect();
+        let renewing: Vec<_> = holds
+            .iter()
+            .map(|hold| self.scripts.renewing(hold, lease, None))
+            .collect();
         self.call_all(&renewing, timeout, |at, timeout| {
             self.renew(holds[at], lease, None, timeout)
         })
@@ -251,13 +254,13 @@ impl Store for RedisStore {
         replicas: Option<Replicas>,
         timeout: Duration,
     ) -> Result<Found, Failure> {
-        let mut call = self.scripts.renewing(hold, lease);
+        let mut call = self.scripts.renewing(hold, lease, replicas);
         let slot = call.slot();
         let mut attempt = |connection: &mut Connection, asking, deadline| {
             call.set_asking(asking);
             let mut reply = script::run(connection, &[&call], deadline)?.remove(0)?;
             if reply::is_split(&reply) {
-                call = self.scripts.renewing_alone(hold, lease);
+                call = self.scripts.renewing_alone(hold, lease, replicas);
                 call.set_asking(asking);
                 reply = script::run(connection, &[&call], deadline)?.remove(0)?;
             }

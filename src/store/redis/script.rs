@@ -8,7 +8,7 @@ pub(in crate::store) use self::run::run_on_all;
 pub(super) use self::run::{run, run_if_open};
 use crate::{
     keys,
-    store::{Ask, AskSeveral, Chore, Hold, KEPT, Kind, Resource, Sequel, Spent, millis_rounded_up},
+    store::{Ask, AskSeveral, Chore, Hold, KEPT, Kind, Replicas, Resource, Sequel, Spent, millis_rounded_up},
 };
 
 pub(in crate::store) struct Scripts {
@@ -170,7 +170,7 @@ impl Scripts {
     /// What a chore of the background work asks for.
     pub(super) fn doing(&self, chore: &Chore) -> Call<'_> {
         match chore {
-            Chore::Renew(hold, lease, _) => self.renewing(hold, *lease),
+            Chore::Renew(hold, lease, replicas) => self.renewing(hold, *lease, *replicas),
             Chore::Evict(hold) => self.evicting(hold),
             Chore::Withdraw(hold) => self.withdrawing(hold),
         }
@@ -198,22 +198,22 @@ impl Scripts {
         }
     }
 
-    pub(in crate::store) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
-        self.kit(&hold.resource)
-            .renew
-            .on(&hold.resource, &[])
-            .arg(hold.token.as_bytes())
-            .arg(millis_rounded_up(lease))
+    /// One that these replicas are to confirm writes in any case: see the script.
+    pub(in crate::store) fn renewing(&self, hold: &Hold, lease: Duration, replicas: Option<Replicas>) -> Call<'_> {
+        let renew = &self.kit(&hold.resource).renew;
+        Self::to_renew(renew.on(&hold.resource, &[]), hold, lease, replicas)
     }
 
     /// As [`renewing`](Self::renewing), but the limit of a semaphore is left alone: while a cluster moves their slot,
     /// they may be at two nodes.
-    pub(super) fn renewing_alone(&self, hold: &Hold, lease: Duration) -> Call<'_> {
+    pub(super) fn renewing_alone(&self, hold: &Hold, lease: Duration, replicas: Option<Replicas>) -> Call<'_> {
         let renew = &self.kit(&hold.resource).renew;
-        renew
-            .on_keys(&hold.resource, iter::empty())
-            .arg(hold.token.as_bytes())
-            .arg(millis_rounded_up(lease))
+        Self::to_renew(renew.on_keys(&hold.resource, iter::empty()), hold, lease, replicas)
+    }
+
+    fn to_renew<'a>(call: Call<'a>, hold: &Hold, lease: Duration, replicas: Option<Replicas>) -> Call<'a> {
+        let call = call.arg(hold.token.as_bytes()).arg(millis_rounded_up(lease));
+        if replicas.is_some() { call.arg(1) } else { call }
     }
 
     /// The holder's own release, which leaves a mark.

@@ -1,6 +1,7 @@
 -- Stands before every script. After it comes the kind of what is held, which the scripts know as a slot. It takes its
 -- own keys and arguments away from KEYS and ARGV, and defines
 --
+--   slot_key               the key of what is held
 --   slot_permits           how many permits one hold has
 --   slot_is_shared         whether others may hold some of it at the same time
 --   slot_refusal           an error if the caller may not use it, or nil

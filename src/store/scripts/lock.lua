@@ -5,6 +5,7 @@
 -- KEYS  1 lock
 
 local lock = table.remove(KEYS, 1)
+local slot_key = lock
 local slot_permits = 1
 -- Whether there may be some of it left for others when somebody has it.
 local slot_is_shared = false

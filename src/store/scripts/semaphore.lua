@@ -8,6 +8,7 @@
 --       3 how long the limit is kept after the last lease, in ms
 
 local key, limit_key = table.remove(KEYS, 1), table.remove(KEYS, 1)
+local slot_key = key
 local declared, permits = tonumber(table.remove(ARGV, 1)), tonumber(table.remove(ARGV, 1))
 local kept_for = tonumber(table.remove(ARGV, 1))
 local slot_permits = permits

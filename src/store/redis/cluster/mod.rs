@@ -306,14 +306,20 @@ impl Cluster {
         let mut known: Vec<&Endpoint> = state.map.nodes().collect();
         // Not all at the same one.
         fastrand::shuffle(&mut known);
-        let mut all: Vec<Endpoint> = Vec::new();
+        let mut likely: Vec<Endpoint> = Vec::new();
+        let mut suspects = Vec::new();
         for address in known.into_iter().chain(&self.seeds) {
-            if !all.contains(address) {
-                all.push(address.clone());
+            let is_suspect = state.nodes.get(address).is_some_and(|entry| entry.suspect);
+            let those = if is_suspect { &mut suspects } else { &mut likely };
+            if !those.contains(address) {
+                those.push(address.clone());
             }
         }
-        let is_suspect = |address: &Endpoint| state.nodes.get(address).is_some_and(|entry| entry.suspect);
-        all.sort_by_key(|address| (Some(address) == avoid, is_suspect(address)));
+        // If all are silent, the last gets next to no time: it must not be the same each time.
+        fastrand::shuffle(&mut suspects);
+        let mut all = likely;
+        all.append(&mut suspects);
+        all.sort_by_key(|address| Some(address) == avoid);
         all
     }
 
@@ -331,6 +337,17 @@ impl Cluster {
     pub(super) fn has(&self, address: &Endpoint) -> bool {
         let map = self.map();
         map.nodes().any(|node| node == address) || self.seeds.contains(address)
+    }
+
+    /// Whether a node is part of the cluster, as the others say, and not longer than `age` ago. One that was taken out of
+    /// it hangs up on nobody, and a request that it can serve no more is not what finds out if it had no slots.
+    pub(super) fn still_has(&self, address: &Endpoint, age: Duration) -> bool {
+        let now = Instant::now();
+        // If that fails, what was known goes on.
+        let _ = self.learn(now.checked_sub(age).unwrap_or(now), now + age / 4, Some(address));
+        let map = self.map();
+        // Not even if it stands in the URL.
+        map.is_empty() || map.nodes().any(|node| node == address)
     }
 
     pub(super) fn node(&self, address: &Endpoint) -> Arc<Node> {

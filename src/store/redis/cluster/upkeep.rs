@@ -82,7 +82,9 @@ impl Upkeep for ClusterLine {
 
 fn errand<'a>(scripts: &'a Scripts, at: usize, chore: &'a Chore) -> Errand<'a> {
     let while_split = match chore {
-        Chore::Renew(hold, lease, _) if hold.resource.kind != Kind::Lock => Some(scripts.renewing_alone(hold, *lease)),
+        Chore::Renew(hold, lease, replicas) if hold.resource.kind != Kind::Lock => {
+            Some(scripts.renewing_alone(hold, *lease, *replicas))
+        }
         _ => None,
     };
     Errand {
