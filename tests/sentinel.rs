@@ -1,5 +1,5 @@
-//! What happens to locks when Redis Sentinel replaces their master. Each test has a deployment of its own: a master, two
-//! replicas, three Sentinels.
+//! What happens to locks when Redis Sentinel replaces their master. Each test has a deployment of its own: a master,
+//! two replicas, three Sentinels.
 
 mod support;
 
@@ -258,6 +258,37 @@ fn sentinels_that_are_away_are_passed_over() {
         client.lock("x").acquire().unwrap().release().unwrap();
     }
     sentinels.sentinels()[0].continue_process();
+}
+
+#[test]
+fn a_sentinel_that_has_missed_a_failover_does_not_keep_a_client_from_the_master() {
+    let watching = |server: &Server| {
+        let config = format!(
+            "sentinel monitor main 127.0.0.1 {} 2\nsentinel down-after-milliseconds main 600000\n",
+            server.port()
+        );
+        Server::start_with_config(&config, &["--sentinel"])
+    };
+    let master = Server::start();
+    // Which of its former masters it speaks of: one that is dead, or one that follows the new one.
+    let (dead, demoted) = (Server::start(), master.start_replica());
+    let current = watching(&master);
+    for former in [&dead, &demoted] {
+        let stale = watching(former);
+        if former.port() == dead.port() {
+            former.kill();
+        }
+        let url = format!(
+            "redis-sentinel://127.0.0.1:{},127.0.0.1:{}/#main",
+            stale.port(),
+            current.port()
+        );
+        let client = builder(url).build().unwrap();
+        for name in ["x", "y"] {
+            let lock = client.lock(name);
+            lock.acquire_timeout(SECOND * 20).unwrap().release().unwrap();
+        }
+    }
 }
 
 #[test]

@@ -40,8 +40,8 @@ impl redlatch_client {
 /// | memory://[name]                                         | none: the locks live in this process               |
 ///
 /// Errors: REDLATCH_INVALID_ARGUMENT for a URL that cannot be used or has a part that would not be acted on,
-/// REDLATCH_UNSUPPORTED for a kind of server that this version does not speak to, or for TLS where the library was built
-/// without it, REDLATCH_NULL_POINTER.
+/// REDLATCH_UNSUPPORTED for a kind of server that this version does not speak to, or for TLS where the library was
+/// built without it, REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_client_open(url: *const c_char, out: *mut *mut redlatch_client) -> i32 {
     report(|| {

@@ -136,11 +136,13 @@ impl Taking<'_> {
         }
     }
 
-    /// Takes all of them if none is taken. An attempt that got no answer is made once more.
+    /// Takes all of them if none is taken. An attempt that got no answer is made once more; what is lost before all are
+    /// there is asked for again while there is time.
     fn try_all(&mut self) -> Result<(), Error> {
         while !self.wanted.is_empty() {
             self.check_cancelled()?;
             match self.attempt(self.together(), true) {
+                Attempt::Granted if self.wanted.is_empty() => self.take_losses_in(),
                 Attempt::Granted => {}
                 Attempt::Taken(at) => return Err(self.timeout(&self.wanted[at].name, None)),
                 Attempt::Late => {

@@ -217,6 +217,17 @@ impl Cluster {
         migration.finish();
     }
 
+    /// Has a node without slots leave the cluster. It runs on, alone.
+    #[track_caller]
+    pub fn remove(&self, node: &Server) {
+        let id = id_of(node);
+        // The others would be introduced to it anew by one that has not forgotten it yet.
+        for other in self.running().filter(|other| other.port() != node.port()) {
+            other.run(&format!("CLUSTER FORGET {id}"));
+        }
+        node.run("CLUSTER RESET HARD");
+    }
+
     /// Kills the master of a key's slot, and returns what has taken over once all nodes that are left agree on that.
     #[track_caller]
     pub fn failover(&self, key: impl AsRef<[u8]>) -> &Server {

@@ -56,12 +56,16 @@ impl Held {
             pause: FIRST_PAUSE,
         }
     }
-}
 
-impl Held {
     /// Where of so many servers something of it may stand.
     pub(super) fn may_be_at(&self, servers: usize) -> Nodes {
         (Nodes::all(servers) - self.missing) | self.doubtful
+    }
+
+    /// Tries again to fill in what is missing only after a pause, and a longer one each time.
+    fn pause(&mut self, now: Moment) {
+        self.due = now + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -213,8 +217,7 @@ impl Ledger {
         let Some(held) = self.held.get_mut(&hold.token) else {
             return;
         };
-        held.due = now + held.pause;
-        held.pause = (held.pause * 2).min(LONGEST_PAUSE);
+        held.pause(now);
         if for_good {
             self.incomplete.remove(&hold.token);
         }
@@ -272,8 +275,7 @@ impl Ledger {
                 held.doubt.add(now, rest, failure);
             }
         }
-        held.due = now + held.pause;
-        held.pause = (held.pause * 2).min(LONGEST_PAUSE);
+        held.pause(now);
     }
 }
 

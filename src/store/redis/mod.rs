@@ -39,7 +39,7 @@ use self::{
 };
 use super::{
     Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel,
-    SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes, because,
+    SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes,
 };
 use crate::{
     Error, Inspection,
@@ -131,12 +131,11 @@ impl RedisStore {
             return Ok(None);
         };
         let armed = interrupt.arm(move || hang_up.hang_up());
-        let armed = armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?;
-        Ok(Some(armed))
+        Ok(Some(armed.ok_or_else(Failure::cancelled)?))
     }
 
-    /// Runs the scripts of a holder, each server's in one round trip. In a cluster one may have to be run `alone`, within
-    /// what is left of the time, since its slot is elsewhere by now.
+    /// Runs the scripts of a holder, each server's in one round trip. In a cluster one may have to be run `alone`,
+    /// within what is left of the time, since its slot is elsewhere by now.
     fn call_all(
         &self,
         calls: &[Call],
@@ -225,7 +224,10 @@ impl Store for RedisStore {
     }
 
     fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let renewing: Vec<_> = holds.iter().map(|hold| self.scripts.renewing(hold, lease)).collect();
+        let renewing: Vec<_> = holds
+            .iter()
+            .map(|hold| self.scripts.renewing(hold, lease, None))
+            .collect();
         self.call_all(&renewing, timeout, |at, timeout| {
             self.renew(holds[at], lease, None, timeout)
         })
@@ -252,13 +254,13 @@ impl Store for RedisStore {
         replicas: Option<Replicas>,
         timeout: Duration,
     ) -> Result<Found, Failure> {
-        let mut call = self.scripts.renewing(hold, lease);
+        let mut call = self.scripts.renewing(hold, lease, replicas);
         let slot = call.slot();
         let mut attempt = |connection: &mut Connection, asking, deadline| {
             call.set_asking(asking);
             let mut reply = script::run(connection, &[&call], deadline)?.remove(0)?;
             if reply::is_split(&reply) {
-                call = self.scripts.renewing_alone(hold, lease);
+                call = self.scripts.renewing_alone(hold, lease, replicas);
                 call.set_asking(asking);
                 reply = script::run(connection, &[&call], deadline)?.remove(0)?;
             }

@@ -166,11 +166,9 @@ impl Cluster {
             if let Some(owner) = self.map().owner(slot) {
                 return Ok(owner.clone());
             }
-            let begin = Instant::now();
-            self.learn(begin.checked_sub(FRESH).unwrap_or(begin), course.deadline, None)?;
+            self.learn_unless_fresh(course.deadline)?;
             if self.map().owner(slot).is_none() && !course.pause()? {
-                let why = format!("no node of the cluster serves slot {slot}, which the key is in");
-                return Err(Failure::Unready(because(why)));
+                return Err(unserved(slot));
             }
         }
     }
@@ -250,6 +248,12 @@ impl Cluster {
         outcome.map(drop)
     }
 
+    /// As [`learn`](Self::learn), unless the map was told a moment ago.
+    fn learn_unless_fresh(&self, deadline: Instant) -> Result<(), Failure> {
+        let now = Instant::now();
+        self.learn(now.checked_sub(FRESH).unwrap_or(now), deadline, None)
+    }
+
     /// Asks one node after the other for the map, those first that are likely to answer.
     fn ask_around(&self, deadline: Instant, avoid: Option<&Endpoint>) -> Result<SlotMap, Failure> {
         let mut worst = None;
@@ -269,10 +273,9 @@ impl Cluster {
         }
         let tried = candidates.len();
         let nobody = |source| -> Source { Arc::new(NobodyAsked { tried, source }) };
-        Err(match worst {
-            // Nothing was asked but where to ask.
-            Some(Failure::Cut(source) | Failure::Unreachable(source)) => Failure::Unreachable(nobody(source)),
-            Some(Failure::Silent(source) | Failure::NotSent(source)) => Failure::NotSent(nobody(source)),
+        Err(match worst.map(Failure::before_the_request) {
+            Some(Failure::Unreachable(source)) => Failure::Unreachable(nobody(source)),
+            Some(Failure::NotSent(source)) => Failure::NotSent(nobody(source)),
             Some(answer) => answer,
             None => Failure::Unreachable(because("the cluster has no nodes")),
         })
@@ -303,14 +306,20 @@ impl Cluster {
         let mut known: Vec<&Endpoint> = state.map.nodes().collect();
         // Not all at the same one.
         fastrand::shuffle(&mut known);
-        let mut all: Vec<Endpoint> = Vec::new();
+        let mut likely: Vec<Endpoint> = Vec::new();
+        let mut suspects = Vec::new();
         for address in known.into_iter().chain(&self.seeds) {
-            if !all.contains(address) {
-                all.push(address.clone());
+            let is_suspect = state.nodes.get(address).is_some_and(|entry| entry.suspect);
+            let those = if is_suspect { &mut suspects } else { &mut likely };
+            if !those.contains(address) {
+                those.push(address.clone());
             }
         }
-        let is_suspect = |address: &Endpoint| state.nodes.get(address).is_some_and(|entry| entry.suspect);
-        all.sort_by_key(|address| (Some(address) == avoid, is_suspect(address)));
+        // If all are silent, the last gets next to no time: it must not be the same each time.
+        fastrand::shuffle(&mut suspects);
+        let mut all = likely;
+        all.append(&mut suspects);
+        all.sort_by_key(|address| Some(address) == avoid);
         all
     }
 
@@ -328,6 +337,17 @@ impl Cluster {
     pub(super) fn has(&self, address: &Endpoint) -> bool {
         let map = self.map();
         map.nodes().any(|node| node == address) || self.seeds.contains(address)
+    }
+
+    /// Whether a node is part of the cluster, as the others say, and not longer than `age` ago. One that was taken out of
+    /// it hangs up on nobody, and a request that it can serve no more is not what finds out if it had no slots.
+    pub(super) fn still_has(&self, address: &Endpoint, age: Duration) -> bool {
+        let now = Instant::now();
+        // If that fails, what was known goes on.
+        let _ = self.learn(now.checked_sub(age).unwrap_or(now), now + age / 4, Some(address));
+        let map = self.map();
+        // Not even if it stands in the URL.
+        map.is_empty() || map.nodes().any(|node| node == address)
     }
 
     pub(super) fn node(&self, address: &Endpoint) -> Arc<Node> {
@@ -369,6 +389,11 @@ impl State {
         let is_free = |lane: &usize| self.nodes.values().all(|entry| entry.lane != *lane);
         (LANE_OF_THE_UNKNOWN + 1..).find(is_free).unwrap_or(LANE_OF_THE_UNKNOWN)
     }
+}
+
+fn unserved(slot: u16) -> Failure {
+    let why = format!("no node of the cluster serves slot {slot}, which the key is in");
+    Failure::Unready(because(why))
 }
 
 /// How much a failure to be told the map says about the cluster: an answer more than silence, and that more than nobody.
