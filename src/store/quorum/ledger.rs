@@ -158,7 +158,10 @@ impl Ledger {
     pub(super) fn leave(&mut self, nodes: Nodes, hold: &Hold, doubt: Doubt, length: Duration, now: Moment) {
         self.news = self.news | nodes;
         for at in nodes.iter() {
-            let cleanup = Cleanup::new(hold.clone(), doubt, length, now);
+            let mut cleanup = Cleanup::new(hold.clone(), doubt, length, now);
+            if let Some(known) = self.leftovers[at].get(&hold.token) {
+                cleanup = cleanup.and(&known.cleanup);
+            }
             self.leftovers[at].insert(hold.token.clone(), Leftover { cleanup, due: now });
         }
     }
@@ -380,6 +383,27 @@ mod tests {
         book.clock.advance(LONGEST_PAUSE);
         assert_eq!(book.jobs(1).len(), 1);
         book.done(1, &job, Ok(Found::Nothing));
+        assert!(!book.ledger.has_work());
+    }
+
+    #[test]
+    fn a_second_reason_to_take_something_away_does_not_make_the_first_forgotten() {
+        let mut book = Book::with_a_lock();
+        book.ledger.ended(&book.hold);
+        let (hold, now) = (book.hold.clone(), book.clock.now());
+        // An attempt may still run there.
+        let mut doubt = Doubt::default();
+        doubt.add(now, LEASE, &silent());
+        book.ledger.leave(Nodes::only(1), &hold, doubt, LEASE, now);
+        // A repeated release is not answered either.
+        book.ledger
+            .leave(Nodes::only(1), &hold, Doubt::default(), LEASE / 2, now);
+        let job = book.jobs(1).remove(0);
+        book.done(1, &job, Ok(Found::Nothing));
+        assert!(book.ledger.has_work(), "it may yet come to it");
+        book.clock.advance(LEASE);
+        let job = book.jobs(1).remove(0);
+        book.done(1, &job, Ok(Found::Ours));
         assert!(!book.ledger.has_work());
     }
 
