@@ -13,7 +13,7 @@ use redlatch::{Client, Error};
 
 use crate::{
     nodes::{BLOWS, Blow, MAX_LEASE, PATIENT, SOON, builder, client, standing, strike, voting, wait_until_gone},
-    support::{Fault, Redlock, SECOND, SLACK, chain, is_acquire, is_release, wait_until},
+    support::{Fault, Redlock, SECOND, SLACK, chain, is_acquire, is_release, is_renew, wait_until},
 };
 
 const ALL: [usize; 5] = [0, 1, 2, 3, 4];
@@ -243,6 +243,32 @@ fn what_a_stalled_server_grants_late_is_taken_away_also_after_a_repeated_release
     wait_until_gone(&redlock, &ALL, "lock:x", SOON);
     assert!(start.elapsed() < LEASE / 2, "{:?}", start.elapsed());
     drop(held);
+}
+
+#[test]
+fn what_an_unconfirmed_extension_left_is_taken_away_however_long_it_would_last() {
+    const LEASE: Duration = SECOND.saturating_mul(4);
+    const LONGER: Duration = SECOND.saturating_mul(15);
+    let redlock = Redlock::start_behind_proxies();
+    redlock.wait_for_votes(LONGER);
+    let client = builder(redlock.url())
+        .max_lease(LONGER)
+        .node_timeout(SECOND / 2)
+        .build()
+        .unwrap();
+    let guard = client.timed_lock("x", LEASE).acquire().unwrap();
+    let swallowed = [0, 1, 2].map(|nth| redlock.proxy(nth).on(is_renew).every().apply(Fault::SwallowReply));
+    let refused = guard.extend(LONGER).unwrap_err();
+    assert!(matches!(refused, Error::NoQuorum(_)), "{refused:?}");
+    drop(swallowed);
+    redlock.proxy(0).black_hole(true);
+    guard.release().unwrap();
+    // The lease would be over by now, but not what it was to be extended to.
+    thread::sleep(LEASE);
+    let start = Instant::now();
+    redlock.proxy(0).black_hole(false);
+    wait_until_gone(&redlock, &ALL, "lock:x", SOON);
+    assert!(start.elapsed() < LONGER / 3, "{:?}", start.elapsed());
 }
 
 #[test]

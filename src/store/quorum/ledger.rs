@@ -33,6 +33,8 @@ pub(super) struct Held {
     pub(super) fencing_token: u64,
     /// When it ends at the servers.
     pub(super) until: Moment,
+    /// When the last of it ends at single servers: later than that after an extension that no majority confirmed.
+    pub(super) gone_at: Moment,
     /// The servers that do not have it, for all that is known.
     pub(super) missing: Nodes,
     /// Those at which an attempt to get it may still run, and until when nobody is surprised by that.
@@ -49,6 +51,7 @@ impl Held {
             hold: hold.clone(),
             fencing_token,
             until,
+            gone_at: until,
             missing,
             doubtful: Nodes::default(),
             doubt: Doubt::default(),
@@ -134,6 +137,7 @@ impl Ledger {
             return;
         };
         held.until = held.until.max(until);
+        held.gone_at = held.gone_at.max(until);
         held.missing = (held.missing - ours) | gone;
         (held.due, held.pause) = (now, FIRST_PAUSE);
         self.news = self.news | held.missing;
@@ -141,6 +145,13 @@ impl Ledger {
             self.incomplete.remove(&hold.token);
         } else {
             self.incomplete.insert(hold.token.clone());
+        }
+    }
+
+    /// Takes in that single servers may have prolonged it until `until`, and that it is not known whether a majority has.
+    pub(super) fn may_last(&mut self, hold: &Hold, until: Moment) {
+        if let Some(held) = self.held.get_mut(&hold.token) {
+            held.gone_at = held.gone_at.max(until);
         }
     }
 
