@@ -90,6 +90,15 @@ impl Cleanup {
         }
     }
 
+    /// The cleaning up for which there is another reason too: it goes on for as long as either asks.
+    pub(crate) fn and(self, other: &Self) -> Self {
+        Self {
+            settled_at: self.settled_at.max(other.settled_at),
+            gone_at: self.gone_at.max(other.gone_at),
+            ..self
+        }
+    }
+
     pub(crate) fn hold(&self) -> &Hold {
         &self.hold
     }

@@ -252,6 +252,7 @@ impl Inner {
     /// What a renewal came to that lets the lock last until `until`.
     fn conclude_renewal(&self, hold: &Hold, until: Moment, found: &[Outcome<Found>]) -> Result<Found, Failure> {
         let Some(verdict) = tally::renewed(found) else {
+            self.mender.note(|ledger, _| ledger.may_last(hold, until));
             return Err(tally::failure(&self.panel.names(), found));
         };
         let ours = where_it_is(found, |found| found.said() == Some(&Found::Ours));
@@ -262,7 +263,7 @@ impl Inner {
             } else if let Some(held) = ledger.ended(hold) {
                 // What is left of it at a minority stands in the way of others.
                 let gone = answered - ours;
-                let length = now.until(until).max(now.until(held.until));
+                let length = now.until(until.max(held.gone_at));
                 ledger.leave(held.may_be_at(found.len()) - gone, hold, held.doubt, length, now);
             }
         });
@@ -286,7 +287,12 @@ impl Inner {
                 Some(held) => {
                     let late = held.doubt.may_still_run(now);
                     let doubtful = if late { held.doubtful } else { Nodes::default() };
-                    (held.may_be_at(found.len()), doubtful, held.doubt, now.until(held.until))
+                    (
+                        held.may_be_at(found.len()),
+                        doubtful,
+                        held.doubt,
+                        now.until(held.gone_at),
+                    )
                 }
                 None => (
                     Nodes::all(found.len()),
