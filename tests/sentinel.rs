@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, ClientBuilder, Error, LostReason};
+use redlatch::{Client, ClientBuilder, Error, Guard, LostReason};
 use support::{SECOND, Sentinels, Server, chain, millis, wait_until};
 
 /// How long a failover may take on a busy machine, and what waits for one.
@@ -225,6 +225,61 @@ fn a_master_that_falls_silent_is_replaced_and_not_believed_when_it_speaks_again(
     second.check().unwrap();
     assert!(self::client(&sentinels).lock("x").try_acquire().unwrap().is_none());
     second.release().unwrap();
+}
+
+/// Has ten threads acquire at once, so that the client has that many connections, which are idle from then on.
+fn guards_of_ten_connections(client: &Client) -> Vec<Guard> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..10)
+            .map(|nth| {
+                let lock = client.timed_lock(format!("{nth}"), SECOND * 60);
+                scope.spawn(move || lock.acquire().unwrap())
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// How many of them cannot be extended.
+fn not_extended(guards: &[Guard]) -> usize {
+    guards.iter().filter(|guard| guard.extend(SECOND * 90).is_err()).count()
+}
+
+#[test]
+fn a_master_that_falls_silent_is_left_by_all_connections_at_once() {
+    let sentinels = Sentinels::start();
+    let client = client(&sentinels);
+    let guards = guards_of_ten_connections(&client);
+    let silent = sentinels.master();
+    silent.stop_process();
+    sentinels.wait_for_new_master(silent);
+    let failed = not_extended(&guards);
+    assert!(failed <= 1, "{failed}");
+    silent.continue_process();
+}
+
+#[test]
+fn a_master_that_is_demoted_without_hanging_up_is_left_by_all_connections_at_once() {
+    let former = Server::start();
+    let new = former.start_replica();
+    let config = format!("sentinel monitor main 127.0.0.1 {} 1\n", former.port());
+    let sentinel = Server::start_with_config(&config, &["--sentinel"]);
+    let url = format!("redis-sentinel://127.0.0.1:{}/#main", sentinel.port());
+    let client = builder(url).build().unwrap();
+    let guards = guards_of_ten_connections(&client);
+    wait_until("the replica to have it all", SECOND * 30, || {
+        guards
+            .iter()
+            .enumerate()
+            .all(|(nth, guard)| new.get(&format!("lock:{nth}")).as_deref() == Some(guard.token()))
+    });
+    // An operator does it, not the Sentinels, who would hang up on everybody.
+    sentinel.run("SENTINEL REMOVE main");
+    new.run("REPLICAOF NO ONE");
+    former.run(&format!("REPLICAOF 127.0.0.1 {}", new.port()));
+    sentinel.run(&format!("SENTINEL MONITOR main 127.0.0.1 {} 1", new.port()));
+    let failed = not_extended(&guards);
+    assert!(failed <= 1, "{failed}");
 }
 
 #[test]
