@@ -196,6 +196,40 @@ fn an_acquire_whose_reply_is_lost_succeeds_all_the_same() {
 }
 
 #[test]
+fn what_a_reply_takes_is_counted_against_the_lease() {
+    let fixture = Fixture::new();
+    let client = Client::builder()
+        .url(fixture.proxy.url())
+        .command_timeout(PATIENCE)
+        .build();
+    let (locks, late, lease) = (client.unwrap().multi_lock(NAMES), SECOND * 2, SECOND * 30);
+    for wait in [Wait::none(), Wait::at_most(PATIENCE)] {
+        let _struck = fixture.proxy.on(is_acquire_several).apply(Fault::DelayReply(late));
+        let guard = locks.acquire_with(wait).unwrap();
+        assert!(guard.remaining() < lease - late, "{:?}", guard.remaining());
+        let _struck = fixture.proxy.on(is_renew).apply(Fault::DelayReply(late));
+        guard.extend(lease * 2).unwrap();
+        assert!(guard.remaining() < lease * 2 - late, "{:?}", guard.remaining());
+    }
+}
+
+#[test]
+fn a_grant_that_arrives_after_its_lease_is_none() {
+    let fixture = Fixture::new();
+    let client = Client::builder()
+        .url(fixture.proxy.url())
+        .command_timeout(PATIENCE)
+        .build();
+    let lease = SECOND * 2;
+    let locks = client.unwrap().multi_lock(NAMES).lease(lease);
+    let _struck = fixture.proxy.on(is_acquire_several).apply(Fault::DelayReply(lease));
+    let error = locks.try_acquire().unwrap_err();
+    assert!(matches!(error, Error::Unconfirmed(_)), "{error:?}");
+    let _struck = fixture.proxy.on(is_acquire_several).apply(Fault::DelayReply(lease));
+    drop(locks.acquire_timeout(PATIENCE).unwrap());
+}
+
+#[test]
 fn a_try_whose_reply_is_cut_succeeds_on_a_new_connection() {
     let fixture = Fixture::new();
     let _struck = fixture.proxy.on(is_acquire_several).apply(Fault::CutAfter);

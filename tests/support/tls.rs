@@ -35,6 +35,14 @@ impl Authority {
         self.0.pem()
     }
 
+    /// Its own certificate, as a server would show it that has no other.
+    pub fn own(&self) -> Identity {
+        Identity {
+            certificate: self.pem(),
+            key: self.0.key().serialize_pem(),
+        }
+    }
+
     /// A certificate for a server at these hosts: names or IP addresses.
     pub fn server(&self, hosts: &[&str]) -> Identity {
         self.sign(params("server", hosts))

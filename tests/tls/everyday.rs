@@ -4,7 +4,10 @@ use std::{sync::Barrier, thread, time::Instant};
 
 use redlatch::{Client, Error};
 
-use super::support::{SECOND, millis, tls::TlsServer, wait_until};
+use super::{
+    relay::Relay,
+    support::{SECOND, millis, tls::TlsServer, wait_until},
+};
 
 /// Row 41 of what users of other libraries reported: a URL with user, password and database, over TLS.
 #[test]
@@ -138,6 +141,23 @@ fn a_connection_is_used_again() {
         }
         assert_eq!(connected(), first, "{version}");
     }
+}
+
+/// The time for connecting is not that for what comes after.
+#[test]
+fn a_connection_outlives_the_time_that_it_had_to_be_opened() {
+    let Some(server) = TlsServer::start() else { return };
+    let relay = Relay::to(server.port());
+    let timeout = SECOND * 2;
+    let builder = server.builder().url(server.url_at("127.0.0.1", relay.port()));
+    let client = builder.connect_timeout(timeout).build().unwrap();
+    // Not to be renewed meanwhile, which is done on another connection.
+    let lease = SECOND * 3600;
+    let guard = client.lock("x").lease(lease).acquire().unwrap();
+    thread::sleep(timeout + millis(100));
+    guard.extend(lease * 2).unwrap();
+    guard.release().unwrap();
+    assert_eq!(relay.opened(), 1);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Whom we trust, who trusts us, and what is said where that is not so.
 
 use std::{
-    env, fs,
+    env,
     io::{Read, Write},
     net::TcpListener,
-    process::Command,
+    process::{Command, Output},
     thread,
     time::Instant,
 };
@@ -73,6 +73,35 @@ fn a_certificate_that_has_expired_is_not_accepted() {
         return;
     };
     assert_not_connected(server.builder(), "has expired");
+}
+
+/// What a tutorial's `openssl req -x509` makes.
+#[test]
+fn a_certificate_of_an_authority_is_not_accepted_as_a_servers() {
+    let authority = Authority::new("authority");
+    let identity = authority.own();
+    let Some(server) = TlsServer::showing(authority, &identity) else {
+        return;
+    };
+    assert_not_connected(server.builder(), "needs one of its own");
+}
+
+#[test]
+fn a_certificate_may_be_long_but_not_of_any_length() {
+    for (hosts, is_read) in [(2_000, true), (5_000, false)] {
+        let authority = Authority::new("authority");
+        let hosts = (0..hosts).map(|nth| format!("server-{nth}.redis.example"));
+        let hosts: Vec<String> = hosts.chain([HOSTS[0].to_owned()]).collect();
+        let identity = authority.server(&hosts.iter().map(|host| &**host).collect::<Vec<_>>());
+        let Some(server) = TlsServer::showing(authority, &identity) else {
+            return;
+        };
+        if is_read {
+            server.client().lock("x").with_lock(|| ()).unwrap();
+        } else {
+            assert_not_connected(server.builder(), "larger than the 64 kB");
+        }
+    }
 }
 
 /// In TLS 1.3 the server refuses only after what the client takes for the end of the handshake.
@@ -187,8 +216,34 @@ fn the_password_is_not_sent_before_the_server_is_known() {
     }
 }
 
-/// Names the URL to the process that this test starts, in which another authority is the system's.
+/// Names the URL to the process that a test starts, in which another authority is the system's.
 const CHILD: &str = "REDLATCH_TEST_SYSTEM_CA";
+
+/// Runs the test `test` in a process of its own, in which `authorities` are the system's.
+fn run_trusting(test: &str, server: &TlsServer, authorities: &str) -> Output {
+    Command::new(env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(CHILD, server.url())
+        .env("SSL_CERT_FILE", server.file("system.pem", authorities))
+        .env_remove("SSL_CERT_DIR")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn with_own_authorities_those_of_the_system_are_not_trusted() {
+    if let Ok(url) = env::var(CHILD) {
+        let builder = Client::builder().tls_ca(Authority::new("other").pem()).url(url);
+        assert_not_connected(builder, "from an authority that is not trusted");
+        return;
+    }
+    let Some(server) = TlsServer::start_with(&["--tls-auth-clients", "no"]) else {
+        return;
+    };
+    let test = "trust::with_own_authorities_those_of_the_system_are_not_trusted";
+    let refusing = run_trusting(test, &server, &server.authority().pem());
+    assert!(refusing.status.success(), "{refusing:?}");
+}
 
 #[test]
 fn without_own_authorities_those_of_the_system_are_trusted() {
@@ -199,20 +254,8 @@ fn without_own_authorities_those_of_the_system_are_trusted() {
     let Some(server) = TlsServer::start_with(&["--tls-auth-clients", "no"]) else {
         return;
     };
-    let run = |authorities: &str| {
-        let file = server.file("system.pem", authorities);
-        Command::new(env::current_exe().unwrap())
-            .args([
-                "--exact",
-                "trust::without_own_authorities_those_of_the_system_are_trusted",
-                "--nocapture",
-            ])
-            .env(CHILD, server.url())
-            .env("SSL_CERT_FILE", file)
-            .env_remove("SSL_CERT_DIR")
-            .output()
-            .unwrap()
-    };
+    let test = "trust::without_own_authorities_those_of_the_system_are_trusted";
+    let run = |authorities: &str| run_trusting(test, &server, authorities);
     let trusting = run(&server.authority().pem());
     assert!(trusting.status.success(), "{trusting:?}");
     for (authorities, why) in [
@@ -224,5 +267,4 @@ fn without_own_authorities_those_of_the_system_are_trusted() {
         let said = String::from_utf8_lossy(&refusing.stderr).into_owned();
         assert!(said.contains(why), "{said}");
     }
-    drop(fs::remove_file(server.file("system.pem", "")));
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustls::{AlertDescription, CertificateError, Error};
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 /// What is wrong between us and the server, or with what one of us showed the other.
 #[derive(Debug, thiserror::Error)]
@@ -16,6 +16,9 @@ pub(super) fn explained(error: Error) -> io::Error {
     let why = match &error {
         Error::InvalidCertificate(what) => certificate(what),
         Error::AlertReceived(alert) => refusal(*alert),
+        Error::InvalidMessage(InvalidMessage::HandshakePayloadTooLarge) => {
+            "the server's certificates are larger than the 64 kB that are read of them"
+        }
         Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => {
             "the server's answer is no TLS: does it speak TLS at this port?"
         }
@@ -37,6 +40,10 @@ fn certificate(error: &CertificateError) -> &'static str {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => "the server's certificate has expired",
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "the server's certificate is not valid yet"
+        }
+        // It has no variant of its own.
+        CertificateError::Other(why) if why.0.to_string() == "CaUsedAsEndEntity" => {
+            "the server shows the certificate of an authority (CA:TRUE): it needs one of its own, which that has signed"
         }
         _ => "the server's certificate is not accepted",
     }
