@@ -4,8 +4,9 @@
 //! cargo bench --bench redlock -- [--iterations N]
 //! ```
 //!
-//! Both take turns within each iteration, in random order: acquire and release, each timed by itself. Then one of the five
-//! servers is stopped (SIGSTOP), so that it takes requests and answers nothing, and the Redlock's grants are timed again.
+//! Both take turns within each iteration, in random order: acquire and release, each timed by itself. Then one of the
+//! five servers is stopped (SIGSTOP), so that it takes requests and answers nothing, and the Redlock's grants are timed
+//! again.
 //!
 //! `cargo test --benches` runs this without `--bench`: then it does one iteration and prints nothing.
 

@@ -483,19 +483,18 @@ int32_t redlatch_options_set_sentinel_login(redlatch_options *options, const cha
 int32_t redlatch_options_set_tls(redlatch_options *options, bool tls);
 
 /**
- * Sets the PEM file of those who may have signed the server's certificate: one or more certificates. It is read at once.
- * Nobody else is trusted then. Defaults to those whom the system trusts.
+ * Sets the PEM file of those who may have signed the server's certificate: one or more certificates. It is read at
+ * once. Nobody else is trusted then. Defaults to those whom the system trusts.
  *
  * Errors: REDLATCH_INVALID_ARGUMENT for a file that cannot be read (what is in it is checked by
  * redlatch_client_open_with()), REDLATCH_NULL_POINTER, REDLATCH_FORKED.
  */
-int32_t redlatch_options_set_tls_ca_file(redlatch_options *options,
-                                         const char *path);
+int32_t redlatch_options_set_tls_ca_file(redlatch_options *options, const char *path);
 
 /**
- * Sets the PEM files of what the server is shown when it wants a client certificate: that (followed by those between it
- * and the authority, if there are any) and its private key, not encrypted; it may be one file for both. They are read at
- * once. Defaults to none.
+ * Sets the PEM files of what the server is shown when it wants a client certificate: that (followed by those between
+ * it and the authority, if there are any) and its private key, not encrypted; it may be one file for both. They are
+ * read at once. Defaults to none.
  *
  * Errors: REDLATCH_INVALID_ARGUMENT for a file that cannot be read (what is in it is checked by
  * redlatch_client_open_with()), REDLATCH_NULL_POINTER, REDLATCH_FORKED.
@@ -505,27 +504,25 @@ int32_t redlatch_options_set_tls_client_certificate_files(redlatch_options *opti
                                                           const char *key_path);
 
 /**
- * Sets the longest lease on a Redlock ("redlock://…"); other servers have no such limit. In milliseconds, from 10 to 10
- * years; defaults to 60000.
+ * Sets the longest lease on a Redlock ("redlock://…"); other servers have no such limit. In milliseconds, from 10 to
+ * 10 years; defaults to 60000.
  *
  * A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
  * by this client so long ago. So all clients have to set the same, longer leases are refused, and a fresh deployment
  * grants nothing for so long. Locks that set no lease have this one if it is shorter than the default of 30 s.
  * Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
  */
-int32_t redlatch_options_set_max_lease_ms(redlatch_options *options,
-                                          uint64_t max_lease_ms);
+int32_t redlatch_options_set_max_lease_ms(redlatch_options *options, uint64_t max_lease_ms);
 
 /**
- * Sets how long the answer of one server of a Redlock ("redlock://…") may take, opening a connection to it included; for
- * other servers only the command timeout counts. In milliseconds, from 1 to 3600000 (1 hour); defaults to 100.
+ * Sets how long the answer of one server of a Redlock ("redlock://…") may take, opening a connection to it included;
+ * for other servers only the command timeout counts. In milliseconds, from 1 to 3600000 (1 hour); defaults to 100.
  *
  * It is what a server that is silent costs those who ask, until it is left out; and again, for one of them, once in a
  * second.
  * Errors: REDLATCH_NULL_POINTER, REDLATCH_FORKED.
  */
-int32_t redlatch_options_set_node_timeout_ms(redlatch_options *options,
-                                             uint64_t node_timeout_ms);
+int32_t redlatch_options_set_node_timeout_ms(redlatch_options *options, uint64_t node_timeout_ms);
 
 /**
  * Frees settings. Does nothing for NULL.
@@ -540,13 +537,17 @@ void redlatch_options_free(redlatch_options *options);
  * | redis://[user:password@]host[:port][/database]          | Redis or Valkey over TCP; also valkey://           |
  * | rediss://...                                            | the same over TLS; also valkeys://                 |
  * | unix:///path/to/socket[?user=...&pass=...&db=...]       | the same on a Unix socket; %2B for a + in a password |
+ * | redis-sentinel://[user:password@]host,...[/database]#master | the master, as Redis Sentinel knows it; hosts with [:port] here and below |
+ * | redis-cluster://[user:password@]host,...                | Redis Cluster, by some of its nodes                |
+ * | redlock://[user:password@]host,...[/database]           | independent ones, of which a majority grants a lock |
  * | memory://[name]                                         | none: the locks live in this process               |
  *
  * Errors: REDLATCH_INVALID_ARGUMENT for a URL that cannot be used or has a part that would not be acted on,
- * REDLATCH_UNSUPPORTED for a kind of server that this version does not speak to, or for TLS where the library was built
- * without it, REDLATCH_NULL_POINTER.
+ * REDLATCH_UNSUPPORTED for a kind of server that this version does not speak to, or for TLS where the library was
+ * built without it, REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_client_open(const char *url, redlatch_client **out);
+int32_t redlatch_client_open(const char *url,
+                             redlatch_client **out);
 
 /**
  * Makes a client with settings of your own. Nothing is sent yet.
@@ -684,6 +685,7 @@ int32_t redlatch_lock_set_on_lost_owned(redlatch_lock *lock,
  * - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts
  *   of a wait, or if grants take longer to arrive than their lease holds.
  * - REDLATCH_SERVER if the server refuses the request for good, or with a `wait_ms` of 0 for now.
+ * - REDLATCH_NO_QUORUM with a `wait_ms` of 0 if too few servers of a Redlock grant it, or can be asked.
  * - REDLATCH_NOT_REPLICATED if too few replicas confirm the grant: see redlatch_lock_set_replicas().
  * - REDLATCH_KEY_CONFLICT if the key, or one of its helper keys, holds something else.
  * - REDLATCH_THREAD, REDLATCH_FORKED, REDLATCH_NULL_POINTER: nothing was sent.
@@ -1146,9 +1148,10 @@ const char *redlatch_guard_lost_name(const redlatch_guard *guard, size_t *len);
  * A lock that is renewed goes on being renewed; that does not shorten what was extended.
  *
  * Errors: REDLATCH_LOST if it is no longer held; REDLATCH_INVALID_ARGUMENT outside 10 ms to 10 years, or beyond the
- * longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it, and
- * REDLATCH_NOT_REPLICATED if too few replicas did: the lease holds as long as it did before; REDLATCH_INVALID_STATE
- * after redlatch_guard_release(), REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+ * longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it,
+ * REDLATCH_NOT_REPLICATED if too few replicas did, and REDLATCH_NO_QUORUM if too few servers of a Redlock did: the
+ * lease holds as long as it did before; REDLATCH_INVALID_STATE after redlatch_guard_release(), REDLATCH_FORKED,
+ * REDLATCH_NULL_POINTER.
  */
 int32_t redlatch_guard_extend_ms(redlatch_guard *guard, uint64_t lease_ms);
 

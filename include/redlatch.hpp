@@ -21,10 +21,10 @@
  * ERRORS are exceptions: redlatch::Error, with the code that the C function returned and its message in full. Functions
  * that are noexcept never fail.
  *
- * OWNERSHIP. Guard, Lock, MultiLock, Semaphore, Options and Audit are moved, not copied, and free what they own. After a
- * move the source holds nothing, and its calls throw REDLATCH_NULL_POINTER. Client and CancelToken are copied cheaply:
- * the copies are the same one. All may be destroyed in any order; what was made from another goes on without it. A
- * std::string_view that is returned lives as long as what was asked.
+ * OWNERSHIP. Guard, Lock, MultiLock, Semaphore, Options and Audit are moved, not copied, and free what they own. After
+ * a move the source holds nothing, and its calls throw REDLATCH_NULL_POINTER. Client and CancelToken are copied
+ * cheaply: the copies are the same one. All may be destroyed in any order; what was made from another goes on without
+ * it. A std::string_view that is returned lives as long as what was asked.
  *
  * NAMES AND PREFIXES are bytes: "a\0b"sv is another name than "a".
  *
@@ -658,8 +658,8 @@ class Lock : public detail::Locking<detail::Named<Lock, detail::LockApi>> {
 };
 
 /**
- * Several named locks that are held as one, by one guard: all of them are taken, or none is. Whoever waits takes them in
- * an order that is the same everywhere, so no two can wait for each other. It is no hold itself, as a Lock is none.
+ * Several named locks that are held as one, by one guard: all of them are taken, or none is. Whoever waits takes them
+ * in an order that is the same everywhere, so no two can wait for each other. It is no hold itself, as a Lock is none.
  */
 class MultiLock : public detail::Locking<detail::Acquirable<MultiLock, detail::MultiLockApi>> {
   public:

@@ -9,8 +9,8 @@ use crate::{Client, Error, store::Auditor};
 /// A key that is there from beginning to end is found; one that comes or goes meanwhile may be missed. While the server
 /// grows or shrinks its table a key can come twice. If the connection breaks, the audit begins anew, unless it can tell
 /// that the server is the same as before, for which its user needs the permission `+info`. In a cluster a master that
-/// was given slots meanwhile is looked through again, and a key may be missed whose slot is just on its way. After an error
-/// it ends.
+/// was given slots meanwhile is looked through again, and a key may be missed whose slot is just on its way. After an
+/// error it ends.
 #[must_use = "an audit looks at nothing until it is iterated"]
 pub struct Audit {
     client: Client,

@@ -103,8 +103,8 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets how the sentinels of a `redis-sentinel://` URL are logged in to, if they want that; the URL's own log-in is for the
-    /// master. An empty `user` is the default one. Defaults to none.
+    /// Sets how the sentinels of a `redis-sentinel://` URL are logged in to, if they want that; the URL's own log-in is
+    /// for the master. An empty `user` is the default one. Defaults to none.
     pub fn sentinel_login(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
         self.settings.sentinel_login = Some((user.into(), password.into()));
         self
@@ -138,23 +138,25 @@ impl ClientBuilder {
         self
     }
 
-    /// Sets the longest lease on a Redlock (`redlock://`); other servers have no such limit. From 10 ms to 10 years; defaults
-    /// to 60 s.
+    /// Sets the longest lease on a Redlock (`redlock://`); other servers have no such limit. From 10 ms to 10 years;
+    /// defaults to 60 s.
     ///
-    /// A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
-    /// by this client so long ago: by then all that it may have forgotten has ended. So all clients have to set the same,
-    /// longer leases are refused, and a fresh deployment grants nothing for so long. Locks that set no lease have this one
-    /// if it is shorter than the default of 30 s.
+    /// A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was
+    /// seen by this client so long ago: by then all that it may have forgotten has ended. So all clients have to set
+    /// the same, longer leases are refused, and a fresh deployment grants nothing for so long. Locks that set no lease
+    /// have this one if it is shorter than the default of 30 s.
     pub fn max_lease(mut self, max_lease: Duration) -> Self {
         self.quorum.max_lease = max_lease;
         self
     }
 
-    /// Sets how long the answer of one server of a Redlock (`redlock://`) may take, opening a connection to it included; for
-    /// other servers only the [command timeout](Self::command_timeout) counts. From 1 ms to 1 hour; defaults to 100 ms.
+    /// Sets how long the answer of one server of a Redlock (`redlock://`) may take, opening a connection to it
+    /// included; for other servers only the [command timeout](Self::command_timeout) counts. From 1 ms to 1 hour;
+    /// defaults to 100 ms. It counts as a third of the command timeout at most, since a grant may take three answers
+    /// one after the other.
     ///
-    /// It is what a server that is silent costs those who ask, until it is left out; and again, for one of them, once in a
-    /// second. It should be many round trips: one that is merely slow is left out as well.
+    /// It is what a server that is silent costs those who ask, until it is left out; and again, for one of them, once
+    /// in a second. It should be many round trips: one that is merely slow is left out as well.
     pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
         self.quorum.node_timeout = node_timeout;
         self

@@ -13,7 +13,7 @@ use crate::{
     fork::ProcessBound,
     keys::Keyspace,
     lease::Keeper,
-    store::{Failure, Store},
+    store::{Failure, Limit, Store},
     waiting::{Gate, Knocks},
 };
 
@@ -59,7 +59,8 @@ impl Client {
     /// # Errors
     ///
     /// [`Error::InvalidArgument`] for a URL that cannot be used or has a part that would not be acted on,
-    /// [`Error::Unsupported`] for a kind of server that this version does not speak to, or for TLS in a build without it.
+    /// [`Error::Unsupported`] for a kind of server that this version does not speak to, or for TLS in a build without
+    /// it.
     pub fn open(url: impl Into<String>) -> Result<Self, Error> {
         Self::builder().url(url).build()
     }
@@ -85,8 +86,8 @@ impl Client {
     /// Names a semaphore of `limit` permits, whose leases (30 s unless [set](Semaphore::lease)) are renewed in the
     /// background until they are released, unless they are [timed](Semaphore::timed).
     ///
-    /// All clients declare the same limit, at least 1: it is kept on the server from the first grant, or change, on, until two days
-    /// after the last lease has ended, and one that comes with another gets [`Error::LimitMismatch`].
+    /// All clients declare the same limit, at least 1: it is kept on the server from the first grant, or change, on,
+    /// until two days after the last lease has ended, and one that comes with another gets [`Error::LimitMismatch`].
     /// [`set_limit`](Semaphore::set_limit) changes the number of permits for all. The name is bytes; it must not be
     /// empty. No I/O.
     pub fn semaphore(&self, name: impl AsRef<[u8]>, limit: u32) -> Semaphore {
@@ -104,8 +105,8 @@ impl Client {
     /// Names several locks that are held as one, whose leases (30 s unless [set](MultiLock::lease)) are renewed in the
     /// background until they are released.
     ///
-    /// They are the locks of those names that [`lock`](Self::lock) gives. From 1 to 1000 names, in any order; one that comes
-    /// twice counts once. The names are bytes; none may be empty. No I/O.
+    /// They are the locks of those names that [`lock`](Self::lock) gives. From 1 to 1000 names, in any order; one that
+    /// comes twice counts once. The names are bytes; none may be empty. No I/O.
     pub fn multi_lock(&self, names: impl IntoIterator<Item = impl AsRef<[u8]>>) -> MultiLock {
         let names = names.into_iter().map(|name| name.as_ref().into());
         MultiLock::new(self.clone(), names.collect(), self.default_lease())
@@ -182,25 +183,27 @@ impl Core {
             answer => answer,
         }
     }
-}
 
-impl Core {
-    /// As [`ask`](Self::ask), for a request about each of `count` things that are sent together: the request is told which
-    /// ones it is about, and answers for each. Those without an answer are asked for once more.
+    /// As [`ask`](Self::ask) within `limit`, for a request about each of `count` things that are sent together: the
+    /// request is told which ones it is about, and answers for each. Those without an answer are asked for once more.
     pub(crate) fn ask_several<T>(
         &self,
-        budget: Duration,
+        limit: &Limit,
         count: usize,
-        mut request: impl FnMut(&[usize], Duration, bool) -> Vec<Result<T, Failure>>,
+        mut request: impl FnMut(&[usize], &Limit, bool) -> Vec<Result<T, Failure>>,
     ) -> Vec<Result<T, Failure>> {
-        let end = self.clock.now() + budget;
+        let end = self.clock.now() + limit.timeout;
+        let within = |timeout: Duration| Limit {
+            timeout: timeout.min(self.command_timeout),
+            ..*limit
+        };
         let all: Vec<usize> = (0..count).collect();
-        let mut answers = request(&all, self.command_timeout, false);
+        let mut answers = request(&all, &within(limit.timeout), false);
         let is_unanswered = |&at: &usize| answers[at].as_ref().is_err_and(Failure::is_unanswered);
         let unanswered: Vec<usize> = all.into_iter().filter(is_unanswered).collect();
-        let left = self.clock.now().until(end).min(self.command_timeout);
-        if !unanswered.is_empty() && !left.is_zero() {
-            for (&at, answer) in unanswered.iter().zip(request(&unanswered, left, true)) {
+        let left = self.clock.now().until(end);
+        if !unanswered.is_empty() && !left.is_zero() && limit.check().is_ok() {
+            for (&at, answer) in unanswered.iter().zip(request(&unanswered, &within(left), true)) {
                 answers[at] = answer;
             }
         }

@@ -46,13 +46,13 @@ pub enum Error {
     #[error("could not confirm the outcome because the server gave no usable answer")]
     Unconfirmed(#[source] Source),
 
-    /// Too few of the servers of a Redlock granted it, or could be asked. Nothing is held; what single servers had granted was
-    /// given back. Try later; a wait goes on trying.
+    /// Too few of the servers of a Redlock granted it, or could be asked. Nothing is held; what single servers had
+    /// granted was given back. Try later; a wait goes on trying.
     #[error("could not get the agreement of a majority of the servers")]
     NoQuorum(#[source] Source),
 
-    /// Too few replicas confirmed the grant, or the renewal, within the time that was set for them. A grant was given back. See
-    /// [`replicas`](crate::Lock::replicas).
+    /// Too few replicas confirmed the grant, or the renewal, within the time that was set for them. A grant was given
+    /// back. See [`replicas`](crate::Lock::replicas).
     #[error("could not have it confirmed by {wanted} replicas in time: {acknowledged} did")]
     #[non_exhaustive]
     NotReplicated {
@@ -62,8 +62,8 @@ pub enum Error {
         acknowledged: u32,
     },
 
-    /// The key holds a value that no lock can be (not a string), or no semaphore (not a sorted set), or a helper key one
-    /// that no fencing counter or limit can be. It was left as it is. Use another name or prefix.
+    /// The key holds a value that no lock can be (not a string), or no semaphore (not a sorted set), or a helper key
+    /// one that no fencing counter or limit can be. It was left as it is. Use another name or prefix.
     #[error("could not use the key `{}` because it holds something else already", key.escape_ascii())]
     #[non_exhaustive]
     KeyConflict {

@@ -16,7 +16,7 @@ use crate::{
     fork::ProcessBound,
     lease::{Grant, Lease, Report, Terms, check_length, forget},
     mistakes::{Mistake, makes},
-    store::{Failure, Found, Resource, Sequel, Spent, Turn, Wishes, because},
+    store::{Failure, Found, Limit, Resource, Sequel, Spent, Turn, Wishes, because},
     sync::atomic::{AtomicBool, Ordering},
     waiting::{Acquire, Acquisition, Heir, Pass},
 };
@@ -99,6 +99,16 @@ impl Guard {
             return Err(Error::Cancelled);
         }
         Ok(guard)
+    }
+
+    /// What an acquire that did not wait came to: `None` if somebody else has it.
+    pub(crate) fn if_free(acquired: Result<Self, Error>) -> Result<Option<Self>, Error> {
+        match acquired {
+            Ok(guard) => Ok(Some(guard)),
+            // An attempt that does not wait has no other timeout than this: it found nothing free.
+            Err(Error::Timeout { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     fn of(first: Held, others: Box<[Held]>) -> Self {
@@ -214,8 +224,9 @@ impl Guard {
     /// - [`Error::Lost`] if the lock is no longer held.
     /// - [`Error::InvalidArgument`] for a duration outside 10 ms to 10 years, or beyond the lock's
     ///   [`max_hold`](crate::Lock::max_hold): nothing was sent.
-    /// - [`Error::Unconfirmed`], [`Error::Connection`] or [`Error::Server`] if the server did not confirm it. The
-    ///   lease holds as long as it did before.
+    /// - [`Error::Unconfirmed`], [`Error::Connection`] or [`Error::Server`] if the server did not confirm it,
+    ///   [`Error::NotReplicated`] if too few [replicas](crate::Lock::replicas) did, [`Error::NoQuorum`] if too few
+    ///   servers of a Redlock did. The lease holds as long as it did before.
     pub fn extend(&self, lease: Duration) -> Result<(), Error> {
         let holds = self.holds.get()?;
         check_length(lease)?;
@@ -264,7 +275,10 @@ impl Guard {
         let budget = first.core.command_timeout * command_timeouts;
         (!self.released.swap(true, Ordering::SeqCst)).then(|| match &**others {
             [] => first.release(budget),
-            _ => several::release(&holds.to_vec(), budget),
+            _ => {
+                let (timeout, interrupt) = (budget, None);
+                several::release(&holds.to_vec(), &Limit { timeout, interrupt })
+            }
         })
     }
 }
@@ -311,11 +325,12 @@ impl Held {
             return Ok(());
         }
         let mut sent = self.core.clock.now();
-        let replicas = lease.terms.replicas;
         let answer = self.core.ask(self.core.command_timeout, |timeout, _| {
             sent = self.core.clock.now();
-            let timeout = timeout + replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
-            self.core.store.renew(&lease.hold, length, replicas, timeout)
+            let timeout = timeout + lease.terms.time_for_replicas();
+            self.core
+                .store
+                .renew(&lease.hold, length, lease.terms.replicas, timeout)
         });
         self.extended(answer?, sent, length);
         Ok(lease.check()?)
@@ -352,6 +367,7 @@ impl Held {
         }
         let held_so_far = self.finish();
         let outcome = if is_gone(&held_so_far) {
+            self.clean_up_after_loss();
             Ok(())
         } else {
             self.ask_to_release(budget, heir.filter(|_| held_so_far.is_ok()))
@@ -434,6 +450,11 @@ impl Held {
                 .sweeper()
                 .clean_up(&lease.hold, lease.doubt, lease.longest_asked());
         }
+    }
+
+    /// Takes away, in the background, what an attempt that got no answer may have put there once the key was found gone.
+    fn clean_up_after_loss(&self) {
+        self.clean_up_after(&self.lease, self.lease.doubt.is_of_silence());
     }
 
     /// Hands on the lease that follows on this one; if those who waited here have gone meanwhile, gives it back by

@@ -29,8 +29,8 @@ impl Interrupt {
         self.0.lock().tripped
     }
 
-    /// Has `hook` called when it is tripped, until what this returns is dropped; `None` if it was tripped already. The hook
-    /// must not block.
+    /// Has `hook` called when it is tripped, until what this returns is dropped; `None` if it was tripped already. The
+    /// hook must not block.
     pub(crate) fn arm(&self, hook: impl Fn() + Send + 'static) -> Option<Armed<'_>> {
         let mut state = self.0.lock();
         if state.tripped {

@@ -1,7 +1,7 @@
 #![cfg_attr(not(feature = "capi"), forbid(unsafe_code))]
 #![deny(missing_docs, unsafe_code)]
-//! Distributed locks and counting semaphores on Redis and Valkey for blocking, threaded programs: leased, renewed in the
-//! background, with a fencing token for every grant. No async runtime.
+//! Distributed locks and counting semaphores on Redis and Valkey for blocking, threaded programs: leased, renewed in
+//! the background, with a fencing token for every grant. No async runtime.
 //!
 //! # What it guarantees
 //!
@@ -21,8 +21,9 @@
 //!    re-creates a key.
 //! 5. **Fencing tokens** rise strictly with every grant of a name, also after `FLUSHALL`, an empty restart, an old
 //!    snapshot or a lossy failover, unless the server's clock also went back past the loss. Where the resource
-//!    [checks them](Guard::fencing_token), a stale lock holder can do no harm even when the first guarantee is broken. A
-//!    semaphore's tokens tell its grants apart and order them, but with several holders at once they are no such barrier.
+//!    [checks them](Guard::fencing_token), a stale lock holder can do no harm even when the first guarantee is broken.
+//!    A semaphore's tokens tell its grants apart and order them, but with several holders at once they are no such
+//!    barrier.
 //! 6. **No silent loss.** A lost lease is reported by the guard, the callback and the release. An operation of unknown
 //!    outcome says so ([`Error::Unconfirmed`]), and what it may have left behind is cleaned up in the background.
 //! 7. **Not promised:** exclusion across a restart or failover that loses the write, or for a process that is paused
@@ -67,15 +68,17 @@
 //! # Contents
 //!
 //! - [`Client`] and [`ClientBuilder`]: the server, its connections and timeouts.
-//! - [`Lock`], [`Semaphore`], [`MultiLock`]: names, settings, every way to acquire it; [`Wait`], [`CancelToken`]: for how long.
+//! - [`Lock`], [`Semaphore`], [`MultiLock`]: names, settings, every way to acquire it; [`Wait`], [`CancelToken`]: for
+//!   how long.
 //! - [`Guard`]: a hold, from grant to release.
 //! - [`Inspection`] and [`Audit`]: what stands on the server, for operators.
 //! - [`Error`]: what went wrong, by what to do next; [`Lost`] and [`LostReason`]: how a lease ended.
 //!
-//! Features, none on by default: `tls` (`rediss://` URLs), `tracing` (one warning, where waiters cannot be woken), `capi`
-//! (the C API).
+//! Features, none on by default: `tls` (`rediss://` URLs), `tracing` (one warning, where waiters cannot be woken),
+//! `capi` (the C API).
 //!
-//! The repository's `README.md` covers operation (timeouts, permissions, outages, fork) and the C, C++ and Python APIs, `docs/protocol.md` the keys and scripts, `ARCHITECTURE.md` the inside.
+//! The repository's `README.md` covers operation (timeouts, permissions, outages, fork) and the C, C++ and Python APIs,
+//! `docs/protocol.md` the keys and scripts, `ARCHITECTURE.md` the inside.
 
 mod audit;
 mod background;

@@ -91,19 +91,19 @@ impl Lock {
         self
     }
 
-    /// Sets how many replicas of the server have to confirm each grant, renewal and extension, and how long they may take: the
-    /// server is asked to `WAIT` for them, on the same connection.
+    /// Sets how many replicas of the server have to confirm each grant, renewal and extension, and how long they may
+    /// take: the server is asked to `WAIT` for them, on the same connection.
     ///
-    /// It makes it unlikely that a failover loses the lock, and not impossible: replicas confirm what is in their memory,
-    /// and one that has not got it may be promoted all the same. [Fencing tokens](Guard::fencing_token) are what helps then.
-    /// A grant that too few confirm is given back, and the acquire ends with [`Error::NotReplicated`], whatever it would
-    /// still have waited; so does an extension, while the lease holds as long as before. A renewal that too few confirm
-    /// counts as failed: it is made again until the lease ends.
+    /// It makes it unlikely that a failover loses the lock, and not impossible: replicas confirm what is in their
+    /// memory, and one that has not got it may be promoted all the same. [Fencing tokens](Guard::fencing_token) are
+    /// what helps then. A grant that too few confirm is given back, and the acquire ends with [`Error::NotReplicated`],
+    /// whatever it would still have waited; so does an extension, while the lease holds as long as before. A renewal
+    /// that too few confirm counts as failed: it is made again until the lease ends.
     ///
-    /// At least 1 replica, and from 1 ms to 1 hour. One round trip more, which counts into the lease; the time that replicas
-    /// take comes on top of the [command timeout](crate::ClientBuilder::command_timeout). A lock with this set is not
-    /// [handed on](Self::handoffs). [`Error::Unsupported`] where there are no replicas that could confirm it (`memory://`,
-    /// Redlock). Defaults to none.
+    /// At least 1 replica, and from 1 ms to 1 hour. One round trip more, which counts into the lease; the time that
+    /// replicas take comes on top of the [command timeout](crate::ClientBuilder::command_timeout). A lock with this set
+    /// is not [handed on](Self::handoffs). [`Error::Unsupported`] where there are no replicas that could confirm it
+    /// (`memory://`, Redlock). Defaults to none.
     pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.named.terms.replicas = Some(Replicas { count, timeout });
         self
@@ -160,15 +160,17 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// - [`Error::InvalidArgument`] for a name or setting that cannot work, [`Error::Forked`] in a forked child,
-    ///   [`Error::Thread`]: nothing was sent.
-    /// - [`Error::Connection`] at once if the server cannot be reached. Once it has answered, or taken a request and been
-    ///   silent, outages are ridden out.
+    /// - [`Error::InvalidArgument`] for a name or setting that cannot work, [`Error::Unsupported`] for one that the
+    ///   client's kind of server cannot do, [`Error::Forked`] in a forked child, [`Error::Thread`]: nothing was sent.
+    /// - [`Error::Connection`] at once if the server cannot be reached. Once it has answered, or taken a request and
+    ///   been silent, outages are ridden out.
     /// - [`Error::Timeout`] when the wait is over, with the last failure met meanwhile; [`Error::Cancelled`] when its
     ///   token was.
     /// - [`Error::Unconfirmed`] if the attempt of a [`Wait::none`] got no answer, if the server hung up on the first
     ///   attempts of a wait, or if grants take longer to arrive than their lease holds.
     /// - [`Error::Server`] if the server refuses the request for good, or with [`Wait::none`] for now.
+    /// - [`Error::NoQuorum`] with [`Wait::none`] if too few servers of a Redlock grant it, or can be asked.
+    /// - [`Error::NotReplicated`] if too few [replicas](Self::replicas) confirm the grant.
     /// - [`Error::KeyConflict`] if its key, or one of its helper keys, holds something else.
     pub fn acquire_with(&self, wait: Wait) -> Result<Guard, Error> {
         self.named.acquire(wait)

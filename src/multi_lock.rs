@@ -136,11 +136,7 @@ impl MultiLock {
     ///
     /// As [`acquire_with`](Self::acquire_with), but never [`Error::Timeout`].
     pub fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        match self.acquire_with(Wait::none()) {
-            Ok(guard) => Ok(Some(guard)),
-            Err(Error::Timeout { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Guard::if_free(self.acquire_with(Wait::none()))
     }
 
     /// Acquires all locks, waiting for at most `limit` in all.

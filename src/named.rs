@@ -66,12 +66,7 @@ impl Named {
 
     /// `None` if somebody else has it.
     pub(crate) fn try_acquire(&self) -> Result<Option<Guard>, Error> {
-        match self.acquire(Wait::none()) {
-            Ok(guard) => Ok(Some(guard)),
-            // An attempt that does not wait has no other timeout than this: it found nothing free.
-            Err(Error::Timeout { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        Guard::if_free(self.acquire(Wait::none()))
     }
 
     pub(crate) fn inspect(&self) -> Result<Inspection, Error> {

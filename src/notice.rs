@@ -1,5 +1,5 @@
-//! What operators should know although no call fails of it: a warning of the crate `tracing`, behind the feature of that
-//! name. Without it nothing is said.
+//! What operators should know although no call fails of it: a warning of the crate `tracing`, behind the feature of
+//! that name. Without it nothing is said.
 
 use crate::Error;
 

@@ -122,19 +122,19 @@ impl Semaphore {
         self
     }
 
-    /// Sets how many replicas of the server have to confirm each grant, renewal and extension, and how long they may take: the
-    /// server is asked to `WAIT` for them, on the same connection.
+    /// Sets how many replicas of the server have to confirm each grant, renewal and extension, and how long they may
+    /// take: the server is asked to `WAIT` for them, on the same connection.
     ///
-    /// It makes it unlikely that a failover loses the permits, and not impossible: replicas confirm what is in their memory,
-    /// and one that has not got it may be promoted all the same. [Fencing tokens](Guard::fencing_token) are what helps then.
-    /// A grant that too few confirm is given back, and the acquire ends with [`Error::NotReplicated`], whatever it would
-    /// still have waited; so does an extension, while the lease holds as long as before. A renewal that too few confirm
-    /// counts as failed: it is made again until the lease ends.
+    /// It makes it unlikely that a failover loses the permits, and not impossible: replicas confirm what is in their
+    /// memory, and one that has not got it may be promoted all the same. [Fencing tokens](Guard::fencing_token) are
+    /// what helps then. A grant that too few confirm is given back, and the acquire ends with [`Error::NotReplicated`],
+    /// whatever it would still have waited; so does an extension, while the lease holds as long as before. A renewal
+    /// that too few confirm counts as failed: it is made again until the lease ends.
     ///
-    /// At least 1 replica, and from 1 ms to 1 hour. One round trip more, which counts into the lease; the time that replicas
-    /// take comes on top of the [command timeout](crate::ClientBuilder::command_timeout). A permit with this set is not
-    /// [handed on](Self::handoffs). [`Error::Unsupported`] where there are no replicas that could confirm it (`memory://`,
-    /// Redlock). Defaults to none.
+    /// At least 1 replica, and from 1 ms to 1 hour. One round trip more, which counts into the lease; the time that
+    /// replicas take comes on top of the [command timeout](crate::ClientBuilder::command_timeout). A permit with this
+    /// set is not [handed on](Self::handoffs). [`Error::Unsupported`] where there are no replicas that could confirm it
+    /// (`memory://`, Redlock). Defaults to none.
     pub fn replicas(mut self, count: u32, timeout: Duration) -> Self {
         self.named.terms.replicas = Some(Replicas { count, timeout });
         self
@@ -243,10 +243,10 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// - [`Error::LimitMismatch`] if others declare another limit for this name, [`Error::KeyConflict`] if the key holds
-    ///   something else.
-    /// - [`Error::InvalidArgument`] for a name, or a number of permits, that cannot be used, [`Error::Forked`] in a forked
-    ///   child: nothing was sent.
+    /// - [`Error::LimitMismatch`] if others declare another limit for this name, [`Error::KeyConflict`] if the key
+    ///   holds something else.
+    /// - [`Error::InvalidArgument`] for a name, or a number of permits, that cannot be used, [`Error::Forked`] in a
+    ///   forked child: nothing was sent.
     /// - [`Error::Connection`], [`Error::Unconfirmed`] or [`Error::Server`] if the server cannot be reached, does not
     ///   answer, or refuses. After [`Error::Unconfirmed`] set it again.
     pub fn set_limit(&self, limit: u32) -> Result<(), Error> {
@@ -282,8 +282,8 @@ impl Semaphore {
     ///
     /// # Errors
     ///
-    /// - [`Error::InvalidArgument`] for a name, or a number of permits, that cannot be used, [`Error::Forked`] in a forked
-    ///   child: nothing was sent.
+    /// - [`Error::InvalidArgument`] for a name, or a number of permits, that cannot be used, [`Error::Forked`] in a
+    ///   forked child: nothing was sent.
     /// - [`Error::Connection`], [`Error::Unconfirmed`] or [`Error::Server`] if the server cannot be reached, does not
     ///   answer, or refuses.
     /// - [`Error::KeyConflict`] if the semaphore's key holds something else.
@@ -295,8 +295,8 @@ impl Semaphore {
     /// holder; at most one command timeout, and two more for each holder.
     ///
     /// For operators, when the holders are known to be gone. It breaks the limit: a holder that lives is told at its
-    /// next renewal, extension or release ([`LostReason::Deleted`](crate::LostReason::Deleted)), and believes until then
-    /// that it holds its permits. Those who come meanwhile are left alone.
+    /// next renewal, extension or release ([`LostReason::Deleted`](crate::LostReason::Deleted)), and believes until
+    /// then that it holds its permits. Those who come meanwhile are left alone.
     ///
     /// # Errors
     ///

@@ -2,17 +2,10 @@
 
 mod support;
 
-use std::{
-    sync::Arc,
-    thread,
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, thread, time::Instant};
 
 use redlatch::{Client, ClientBuilder, Semaphore};
-use support::{Fault, Proxy, SECOND, Server, is_acquire, is_turn, millis, wait_until};
-
-const PROMPT: Duration = SECOND.saturating_mul(10);
-const MINUTE: Duration = SECOND.saturating_mul(60);
+use support::{Fault, MINUTE, PROMPT, Proxy, SECOND, Server, is_acquire, is_turn, millis, wait_until};
 
 struct Fixture {
     server: Arc<Server>,

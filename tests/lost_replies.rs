@@ -168,6 +168,19 @@ fn an_attempt_that_a_stalled_server_runs_after_the_retrys_release_is_cleaned_up(
     assert_eq!(fixture.holder().as_deref(), Some(next.token()));
 }
 
+/// The key was deleted meanwhile, so that there is nothing to release.
+#[test]
+fn an_attempt_that_runs_after_a_loss_is_cleaned_up() {
+    let fixture = Fixture::new("late-attempt-after-a-loss");
+    let _struck = fixture.proxy.on(is_acquire).apply(Fault::HoldRequest);
+    let guard = fixture.lock().acquire_timeout(SECOND * 20).unwrap();
+    fixture.server.run(&format!("DEL {}", fixture.key()));
+    assert_eq!(lost(guard.extend(SECOND * 60).unwrap_err()), LostReason::Deleted);
+    drop(guard);
+    fixture.proxy.release_held();
+    fixture.wait_until_free();
+}
+
 #[test]
 fn an_attempt_that_runs_late_does_not_shorten_the_lease_that_the_retry_was_given() {
     let fixture = Fixture::new("stalled-short");

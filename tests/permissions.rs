@@ -9,15 +9,14 @@ use std::{
 };
 
 use redlatch::{CancelToken, Client, Error, Guard, Lock, LostReason, Semaphore, Wait};
-use support::{Fault, Proxy, SECOND, SLACK, Server, everything_said, is_acquire, is_release, lost, millis, wait_until};
+use support::{
+    Fault, PROMPT, Proxy, SECOND, SLACK, Server, everything_said, is_acquire, is_release, lost, millis, wait_until,
+};
 
 const SECRET: &str = "correcthorsebatterystaple";
 
 /// How often waiters look by themselves, and how long leases last, where a test is about being woken.
 const MINUTE: Duration = SECOND.saturating_mul(60);
-
-/// How long anything may take on a busy machine that happens because somebody was woken.
-const PROMPT: Duration = SECOND.saturating_mul(10);
 
 /// What the README's `ACL SETUSER` says that a user needs: keys, channels and commands.
 fn least() -> Vec<&'static str> {

@@ -165,6 +165,35 @@ fn an_extension_that_nobody_confirms_is_told_and_the_lease_holds_as_before() {
 }
 
 #[test]
+fn renewals_that_lengthen_nothing_are_no_more_confirmed_than_the_extension_before_them() {
+    let pair = Pair::start();
+    let lock = pair.client().lock("x").lease(SECOND * 2).replicas(1, IMPATIENCE);
+    let guard = lock.acquire().unwrap();
+    pair.replica.stop_process();
+    // The master has it for so long, and the replica does not.
+    let error = guard.extend(SECOND * 60).unwrap_err();
+    assert!(not_replicated(&error, 1, 0), "{error:?}");
+    assert!(guard.wait_lost(SECOND * 30));
+    pair.replica.continue_process();
+}
+
+#[test]
+fn permits_that_are_renewed_without_being_lengthened_are_confirmed_too() {
+    let pair = Pair::start();
+    let semaphore = pair
+        .client()
+        .semaphore("x", 2)
+        .lease(SECOND * 2)
+        .replicas(1, IMPATIENCE);
+    let permit = semaphore.acquire().unwrap();
+    pair.replica.stop_process();
+    let error = permit.extend(SECOND * 60).unwrap_err();
+    assert!(not_replicated(&error, 1, 0), "{error:?}");
+    assert!(permit.wait_lost(SECOND * 30));
+    pair.replica.continue_process();
+}
+
+#[test]
 fn a_cancelled_wait_does_not_wait_for_replicas() {
     let pair = Pair::start();
     let lock = pair.client().lock("x").replicas(1, SECOND * 60);

@@ -1,5 +1,5 @@
-//! What happens to locks when Redis Sentinel replaces their master. Each test has a deployment of its own: a master, two
-//! replicas, three Sentinels.
+//! What happens to locks when Redis Sentinel replaces their master. Each test has a deployment of its own: a master,
+//! two replicas, three Sentinels.
 
 mod support;
 
@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use redlatch::{Client, ClientBuilder, Error, LostReason};
+use redlatch::{Client, ClientBuilder, Error, Guard, LostReason};
 use support::{SECOND, Sentinels, Server, chain, millis, wait_until};
 
 /// How long a failover may take on a busy machine, and what waits for one.
@@ -227,6 +227,61 @@ fn a_master_that_falls_silent_is_replaced_and_not_believed_when_it_speaks_again(
     second.release().unwrap();
 }
 
+/// Has ten threads acquire at once, so that the client has that many connections, which are idle from then on.
+fn guards_of_ten_connections(client: &Client) -> Vec<Guard> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..10)
+            .map(|nth| {
+                let lock = client.timed_lock(format!("{nth}"), SECOND * 60);
+                scope.spawn(move || lock.acquire().unwrap())
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// How many of them cannot be extended.
+fn not_extended(guards: &[Guard]) -> usize {
+    guards.iter().filter(|guard| guard.extend(SECOND * 90).is_err()).count()
+}
+
+#[test]
+fn a_master_that_falls_silent_is_left_by_all_connections_at_once() {
+    let sentinels = Sentinels::start();
+    let client = client(&sentinels);
+    let guards = guards_of_ten_connections(&client);
+    let silent = sentinels.master();
+    silent.stop_process();
+    sentinels.wait_for_new_master(silent);
+    let failed = not_extended(&guards);
+    assert!(failed <= 1, "{failed}");
+    silent.continue_process();
+}
+
+#[test]
+fn a_master_that_is_demoted_without_hanging_up_is_left_by_all_connections_at_once() {
+    let former = Server::start();
+    let new = former.start_replica();
+    let config = format!("sentinel monitor main 127.0.0.1 {} 1\n", former.port());
+    let sentinel = Server::start_with_config(&config, &["--sentinel"]);
+    let url = format!("redis-sentinel://127.0.0.1:{}/#main", sentinel.port());
+    let client = builder(url).build().unwrap();
+    let guards = guards_of_ten_connections(&client);
+    wait_until("the replica to have it all", SECOND * 30, || {
+        guards
+            .iter()
+            .enumerate()
+            .all(|(nth, guard)| new.get(&format!("lock:{nth}")).as_deref() == Some(guard.token()))
+    });
+    // An operator does it, not the Sentinels, who would hang up on everybody.
+    sentinel.run("SENTINEL REMOVE main");
+    new.run("REPLICAOF NO ONE");
+    former.run(&format!("REPLICAOF 127.0.0.1 {}", new.port()));
+    sentinel.run(&format!("SENTINEL MONITOR main 127.0.0.1 {} 1", new.port()));
+    let failed = not_extended(&guards);
+    assert!(failed <= 1, "{failed}");
+}
+
 #[test]
 fn what_is_connected_goes_on_without_any_sentinel() {
     let sentinels = Sentinels::start();
@@ -258,6 +313,37 @@ fn sentinels_that_are_away_are_passed_over() {
         client.lock("x").acquire().unwrap().release().unwrap();
     }
     sentinels.sentinels()[0].continue_process();
+}
+
+#[test]
+fn a_sentinel_that_has_missed_a_failover_does_not_keep_a_client_from_the_master() {
+    let watching = |server: &Server| {
+        let config = format!(
+            "sentinel monitor main 127.0.0.1 {} 2\nsentinel down-after-milliseconds main 600000\n",
+            server.port()
+        );
+        Server::start_with_config(&config, &["--sentinel"])
+    };
+    let master = Server::start();
+    // Which of its former masters it speaks of: one that is dead, or one that follows the new one.
+    let (dead, demoted) = (Server::start(), master.start_replica());
+    let current = watching(&master);
+    for former in [&dead, &demoted] {
+        let stale = watching(former);
+        if former.port() == dead.port() {
+            former.kill();
+        }
+        let url = format!(
+            "redis-sentinel://127.0.0.1:{},127.0.0.1:{}/#main",
+            stale.port(),
+            current.port()
+        );
+        let client = builder(url).build().unwrap();
+        for name in ["x", "y"] {
+            let lock = client.lock(name);
+            lock.acquire_timeout(SECOND * 20).unwrap().release().unwrap();
+        }
+    }
 }
 
 #[test]

@@ -11,8 +11,8 @@
 //! - `--contended`: two processes of eight threads each fight for one lock, then for the permits of one semaphore, for
 //!   `--seconds` with each way to pass it on.
 //! - `--idle`: what `--waiters` threads cost while they wait `--idle-seconds` for a lock that stays taken.
-//! - `--sweep`: what the budget of local hand-overs gives to one process and costs another, `--seconds` for each budget;
-//!   `--handoffs` names the budgets in place of the usual ones, and may be repeated.
+//! - `--sweep`: what the budget of local hand-overs gives to one process and costs another, `--seconds` for each
+//!   budget; `--handoffs` names the budgets in place of the usual ones, and may be repeated.
 //!
 //! Without any of these it does the first three. `--json` prints one JSON object for each row in place of the tables.
 //!

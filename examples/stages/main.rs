@@ -19,12 +19,12 @@
 //! REDIS_URL=redis://127.0.0.1/ cargo run --example stages     # on that one
 //! ```
 //!
-//! It takes some ten seconds. All keys lie under prefixes of its own and are removed at the end, unless it is killed. (A
-//! server of its own is stopped in any case.)
-//! It listens to its own commands by `MONITOR`, which slows a server down meanwhile: better no busy one.
+//! It takes some ten seconds. All keys lie under prefixes of its own and are removed at the end, unless it is killed.
+//! (A server of its own is stopped in any case.) It listens to its own commands by `MONITOR`, which slows a server down
+//! meanwhile: better no busy one.
 //!
-//! Reading order: `lessons` has a file for each stage, with the code by hand in a module `by_hand`. That code is **not to
-//! be copied**. [`summary`] is the table at the end. `tests/stages.rs` asserts what comes of each stage.
+//! Reading order: `lessons` has a file for each stage, with the code by hand in a module `by_hand`. That code is **not
+//! to be copied**. [`summary`] is the table at the end. `tests/stages.rs` asserts what comes of each stage.
 //!
 //! The semaphores are Josiah Carlson's, from *Redis in Action* (Manning, 2013), sections 6.3.1, 6.3.2 and 6.3.5, which
 //! says of each what is wrong with it.

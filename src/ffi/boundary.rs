@@ -1,8 +1,10 @@
 //! What crosses the boundary, and what must not: pointers are checked, panics stay on this side.
 
 use std::{
-    ffi::{CStr, c_char, c_int},
+    ffi::{CStr, OsStr, c_char, c_int},
+    os::unix::ffi::OsStrExt,
     panic::{AssertUnwindSafe, catch_unwind},
+    path::Path,
     ptr::NonNull,
     slice,
     time::Duration,
@@ -174,6 +176,17 @@ pub(super) unsafe fn bytes<'a>(pointer: *const c_char, length: usize, what: &str
         return Err(Failed::too_long(what, found.len()));
     }
     Ok(found)
+}
+
+/// Looks at a path of the caller's, which ends with a NUL.
+///
+/// # Safety
+///
+/// As [`bytes`] asks for.
+pub(super) unsafe fn path<'a>(pointer: *const c_char, what: &str) -> Result<&'a Path, Failed> {
+    // SAFETY: as this function asks for.
+    let path = unsafe { bytes(pointer, REDLATCH_NUL_TERMINATED, what) }?;
+    Ok(Path::new(OsStr::from_bytes(path)))
 }
 
 /// Looks at so many names of the caller's.

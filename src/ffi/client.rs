@@ -37,11 +37,14 @@ impl redlatch_client {
 /// | redis://[user:password@]host[:port][/database]          | Redis or Valkey over TCP; also valkey://           |
 /// | rediss://...                                            | the same over TLS; also valkeys://                 |
 /// | unix:///path/to/socket[?user=...&pass=...&db=...]       | the same on a Unix socket; %2B for a + in a password |
+/// | redis-sentinel://[user:password@]host,...[/database]#master | the master, as Redis Sentinel knows it; hosts with [:port] here and below |
+/// | redis-cluster://[user:password@]host,...                | Redis Cluster, by some of its nodes                |
+/// | redlock://[user:password@]host,...[/database]           | independent ones, of which a majority grants a lock |
 /// | memory://[name]                                         | none: the locks live in this process               |
 ///
 /// Errors: REDLATCH_INVALID_ARGUMENT for a URL that cannot be used or has a part that would not be acted on,
-/// REDLATCH_UNSUPPORTED for a kind of server that this version does not speak to, or for TLS where the library was built
-/// without it, REDLATCH_NULL_POINTER.
+/// REDLATCH_UNSUPPORTED for a kind of server that this version does not speak to, or for TLS where the library was
+/// built without it, REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_client_open(url: *const c_char, out: *mut *mut redlatch_client) -> i32 {
     report(|| {

@@ -224,9 +224,10 @@ pub unsafe extern "C" fn redlatch_guard_lost_name(guard: *const redlatch_guard, 
 /// A lock that is renewed goes on being renewed; that does not shorten what was extended.
 ///
 /// Errors: REDLATCH_LOST if it is no longer held; REDLATCH_INVALID_ARGUMENT outside 10 ms to 10 years, or beyond the
-/// longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it, and
-/// REDLATCH_NOT_REPLICATED if too few replicas did: the lease holds as long as it did before; REDLATCH_INVALID_STATE
-/// after redlatch_guard_release(), REDLATCH_FORKED, REDLATCH_NULL_POINTER.
+/// longest hold; REDLATCH_UNCONFIRMED, REDLATCH_CONNECTION or REDLATCH_SERVER if the server did not confirm it,
+/// REDLATCH_NOT_REPLICATED if too few replicas did, and REDLATCH_NO_QUORUM if too few servers of a Redlock did: the
+/// lease holds as long as it did before; REDLATCH_INVALID_STATE after redlatch_guard_release(), REDLATCH_FORKED,
+/// REDLATCH_NULL_POINTER.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn redlatch_guard_extend_ms(guard: *mut redlatch_guard, lease_ms: u64) -> i32 {
     report(|| {

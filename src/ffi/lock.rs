@@ -223,6 +223,7 @@ pub unsafe extern "C" fn redlatch_lock_set_on_lost_owned(
 /// - REDLATCH_UNCONFIRMED if the attempt of a `wait_ms` of 0 got no answer, if the server hung up on the first attempts
 ///   of a wait, or if grants take longer to arrive than their lease holds.
 /// - REDLATCH_SERVER if the server refuses the request for good, or with a `wait_ms` of 0 for now.
+/// - REDLATCH_NO_QUORUM with a `wait_ms` of 0 if too few servers of a Redlock grant it, or can be asked.
 /// - REDLATCH_NOT_REPLICATED if too few replicas confirm the grant: see redlatch_lock_set_replicas().
 /// - REDLATCH_KEY_CONFLICT if the key, or one of its helper keys, holds something else.
 /// - REDLATCH_THREAD, REDLATCH_FORKED, REDLATCH_NULL_POINTER: nothing was sent.

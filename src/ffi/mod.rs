@@ -12,8 +12,8 @@
 //!   neither before nor during the call, but by the `_free` of its type itself, once.
 //! - A pointer for a result is null or may be written to.
 //! - Bytes that are passed in are null, or as many as is said or ended by a NUL, and do not change during the call.
-//! - A callback is null or may be called as its type says, with its `user_data`, when and where the header says that it is,
-//!   and returns without unwinding.
+//! - A callback is null or may be called as its type says, with its `user_data`, when and where the header says that it
+//!   is, and returns without unwinding.
 //!
 //! Anything else is checked here.
 // The names are those of the header.

@@ -1,15 +1,9 @@
 //! `redlatch_options`: the settings of a client.
 
-use std::{
-    ffi::{OsStr, c_char},
-    fs,
-    os::unix::ffi::OsStrExt,
-    path::Path,
-    time::Duration,
-};
+use std::{ffi::c_char, fs, path::Path, time::Duration};
 
 use super::{
-    boundary::{Out, REDLATCH_NUL_TERMINATED, borrow, bytes, free, report, text},
+    boundary::{self, Out, borrow, bytes, free, report, text},
     status::Failed,
 };
 use crate::{Client, ClientBuilder, fork::ProcessBound, sync::Mutex};
@@ -197,8 +191,8 @@ pub unsafe extern "C" fn redlatch_options_set_tls(options: *mut redlatch_options
     })
 }
 
-/// Sets the PEM file of those who may have signed the server's certificate: one or more certificates. It is read at once.
-/// Nobody else is trusted then. Defaults to those whom the system trusts.
+/// Sets the PEM file of those who may have signed the server's certificate: one or more certificates. It is read at
+/// once. Nobody else is trusted then. Defaults to those whom the system trusts.
 ///
 /// Errors: REDLATCH_INVALID_ARGUMENT for a file that cannot be read (what is in it is checked by
 /// redlatch_client_open_with()), REDLATCH_NULL_POINTER, REDLATCH_FORKED.
@@ -206,15 +200,15 @@ pub unsafe extern "C" fn redlatch_options_set_tls(options: *mut redlatch_options
 pub unsafe extern "C" fn redlatch_options_set_tls_ca_file(options: *mut redlatch_options, path: *const c_char) -> i32 {
     report(|| {
         // SAFETY: see the module.
-        let (options, path) = unsafe { (borrow(options, "options")?, path_of(path, "path")?) };
+        let (options, path) = unsafe { (borrow(options, "options")?, boundary::path(path, "path")?) };
         let pem = contents(path)?;
         options.set(|builder| builder.tls_ca(pem))
     })
 }
 
-/// Sets the PEM files of what the server is shown when it wants a client certificate: that (followed by those between it
-/// and the authority, if there are any) and its private key, not encrypted; it may be one file for both. They are read at
-/// once. Defaults to none.
+/// Sets the PEM files of what the server is shown when it wants a client certificate: that (followed by those between
+/// it and the authority, if there are any) and its private key, not encrypted; it may be one file for both. They are
+/// read at once. Defaults to none.
 ///
 /// Errors: REDLATCH_INVALID_ARGUMENT for a file that cannot be read (what is in it is checked by
 /// redlatch_client_open_with()), REDLATCH_NULL_POINTER, REDLATCH_FORKED.
@@ -229,8 +223,8 @@ pub unsafe extern "C" fn redlatch_options_set_tls_client_certificate_files(
         let (options, certificate, key) = unsafe {
             (
                 borrow(options, "options")?,
-                path_of(certificate_path, "certificate_path")?,
-                path_of(key_path, "key_path")?,
+                boundary::path(certificate_path, "certificate_path")?,
+                boundary::path(key_path, "key_path")?,
             )
         };
         let (certificate, key) = (contents(certificate)?, contents(key)?);
@@ -238,23 +232,8 @@ pub unsafe extern "C" fn redlatch_options_set_tls_client_certificate_files(
     })
 }
 
-/// A path of the caller's, which ends with a NUL.
-///
-/// # Safety
-///
-/// As [`bytes`] asks for.
-unsafe fn path_of<'a>(pointer: *const c_char, what: &str) -> Result<&'a Path, Failed> {
-    // SAFETY: as this function asks for.
-    let path = unsafe { bytes(pointer, REDLATCH_NUL_TERMINATED, what) }?;
-    Ok(Path::new(OsStr::from_bytes(path)))
-}
-
-fn contents(path: &Path) -> Result<Vec<u8>, Failed> {
-    fs::read(path).map_err(|error| Failed::invalid(format!("`{}` cannot be read: {error}", path.display())))
-}
-
-/// Sets the longest lease on a Redlock ("redlock://…"); other servers have no such limit. In milliseconds, from 10 to 10
-/// years; defaults to 60000.
+/// Sets the longest lease on a Redlock ("redlock://…"); other servers have no such limit. In milliseconds, from 10 to
+/// 10 years; defaults to 60000.
 ///
 /// A server that may have lost its memory in a restart votes on no grant until it has been up for so long, or was seen
 /// by this client so long ago. So all clients have to set the same, longer leases are refused, and a fresh deployment
@@ -269,8 +248,8 @@ pub unsafe extern "C" fn redlatch_options_set_max_lease_ms(options: *mut redlatc
     })
 }
 
-/// Sets how long the answer of one server of a Redlock ("redlock://…") may take, opening a connection to it included; for
-/// other servers only the command timeout counts. In milliseconds, from 1 to 3600000 (1 hour); defaults to 100.
+/// Sets how long the answer of one server of a Redlock ("redlock://…") may take, opening a connection to it included;
+/// for other servers only the command timeout counts. In milliseconds, from 1 to 3600000 (1 hour); defaults to 100.
 ///
 /// It is what a server that is silent costs those who ask, until it is left out; and again, for one of them, once in a
 /// second.
@@ -292,4 +271,8 @@ pub unsafe extern "C" fn redlatch_options_set_node_timeout_ms(
 pub unsafe extern "C" fn redlatch_options_free(options: *mut redlatch_options) {
     // SAFETY: see the module.
     unsafe { free(options) }
+}
+
+fn contents(path: &Path) -> Result<Vec<u8>, Failed> {
+    fs::read(path).map_err(|error| Failed::invalid(format!("`{}` cannot be read: {error}", path.display())))
 }

@@ -8,7 +8,7 @@ use crate::{
     client::Core,
     clock::Clock,
     lease::{Lease, Terms},
-    store::{Failure, Found, Hold, Spent},
+    store::{Failure, Found, Hold, Limit, Spent},
     waiting::Bell,
 };
 
@@ -54,6 +54,8 @@ impl Guard {
         {
             lease.begin(terms, core.clock.now());
             *report = core.keeper.watch(lease);
+            // It may have been lost by now, when there was nobody to tell.
+            core.keeper.report(lease);
         }
         let others = held.split_off(1).into();
         Self::of(held.remove(0), others)
@@ -85,21 +87,23 @@ pub(super) fn extend(holds: &[&Held], length: Duration) -> Result<(), Error> {
     for held in holds {
         held.lease.will_ask(held.fencing_token, length);
     }
-    let outcome = renew(holds, length);
+    let timeout = holds[0].core.command_timeout;
+    let interrupt = None;
+    let outcome = renew(holds, length, &Limit { timeout, interrupt });
     holds.iter().try_for_each(|held| held.lease.check())?;
     Ok(outcome?)
 }
 
-/// Has the server make all of them last at least `length` from now. Whether one is lost by then is to be looked at.
-pub(crate) fn renew(holds: &[&Held], length: Duration) -> Result<(), Failure> {
+/// Has the server make all of them last at least `length` from now, within `limit`. Whether one is lost by then is to be looked at.
+pub(crate) fn renew(holds: &[&Held], length: Duration, limit: &Limit) -> Result<(), Failure> {
     let Some(Held { core, .. }) = holds.first() else {
         return Ok(());
     };
     let mut sent = vec![core.clock.now(); holds.len()];
-    let answers = core.ask_several(core.command_timeout, holds.len(), |which, timeout, _| {
+    let answers = core.ask_several(limit, holds.len(), |which, limit, _| {
         which.iter().for_each(|&at| sent[at] = core.clock.now());
         let asked: Vec<_> = which.iter().map(|&at| &holds[at].lease.hold).collect();
-        core.store.renew_several(&asked, length, timeout)
+        core.store.renew_several(&asked, length, limit)
     });
     let mut outcome = Ok(());
     for ((held, sent), answer) in holds.iter().zip(sent).zip(answers) {
@@ -111,17 +115,18 @@ pub(crate) fn renew(holds: &[&Held], length: Duration) -> Result<(), Failure> {
     outcome
 }
 
-/// Gives all of them back within `budget`, for those who wait here last; reports the worst that befell one of them.
-pub(crate) fn release(holds: &[&Held], budget: Duration) -> Result<(), Error> {
+/// Gives all of them back within `limit`, for those who wait here last; reports the worst that befell one of them.
+pub(crate) fn release(holds: &[&Held], limit: &Limit) -> Result<(), Error> {
     let Some(Held { core, .. }) = holds.first() else {
         return Ok(());
     };
     let held_so_far: Vec<_> = holds.iter().map(|held| held.finish()).collect();
-    let standing = holds.iter().zip(&held_so_far).filter(|(_, held)| !is_gone(held));
-    let asked: Vec<&Held> = standing.map(|(held, _)| *held).collect();
-    let answers = core.ask_several(budget, asked.len(), |which, timeout, repeated| {
+    let (gone, standing): (Vec<_>, Vec<_>) = holds.iter().zip(&held_so_far).partition(|(_, held)| is_gone(held));
+    gone.iter().for_each(|(held, _)| held.clean_up_after_loss());
+    let asked: Vec<&Held> = standing.iter().map(|(held, _)| **held).collect();
+    let answers = core.ask_several(limit, asked.len(), |which, limit, repeated| {
         let spent: Vec<Spent> = which.iter().map(|&at| asked[at].spent()).collect();
-        core.store.release_several(&spent, repeated, timeout)
+        core.store.release_several(&spent, repeated, limit)
     });
     let outcomes: Vec<_> = asked
         .iter()
@@ -156,8 +161,48 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
-    use crate::store::because;
+    use crate::{
+        LostReason,
+        keys::Keyspace,
+        lease::{Doubt, Grant},
+        store::{Resource, because, fake::FakeStore},
+    };
+
+    #[test]
+    fn a_loss_is_told_although_it_came_before_there_was_anybody_to_tell() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let store = FakeStore::new();
+        let clock = store.clock.clone();
+        let keyspace = Keyspace::default();
+        let core = Arc::new(Core::new(Arc::new(store), clock.clone(), keyspace, SECOND, SECOND));
+        let (told, losses) = mpsc::channel();
+        let terms = Terms {
+            on_lost: Some(Arc::new(move |lost| told.send(lost.reason).unwrap())),
+            ..Terms::new(SECOND * 30, true)
+        };
+        core.keeper.start(&terms).unwrap();
+        let grant = Grant {
+            fencing_tokens: 1..2,
+            sent: clock.now(),
+            doubt: Doubt::default(),
+        };
+        let hold = Hold::new(Resource::lock("lock:x"));
+        let lease = Arc::new(Lease::new(
+            hold,
+            b"x"[..].into(),
+            &grant,
+            &Terms::new(SECOND * 30, true),
+            clock,
+        ));
+        let held = Held::new(&core, lease.clone(), 1);
+        lease.lose(LostReason::Deleted);
+        let _guard = Guard::of_several(vec![held], &terms);
+        // Not when the lease would have ended: this clock stands still.
+        assert_eq!(losses.recv_timeout(SECOND * 30), Ok(LostReason::Deleted));
+    }
 
     #[test]
     fn a_loss_is_the_worst_and_the_first_of_its_kind_is_told() {

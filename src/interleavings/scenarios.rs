@@ -236,8 +236,8 @@ fn renewals() {
     world.ends();
 }
 
-/// Guards are released in one thread while another waits for their end: that one is told of it, though the lock was handed
-/// on, and the next holder keeps it until then.
+/// Guards are released in one thread while another waits for their end: that one is told of it, though the lock was
+/// handed on, and the next holder keeps it until then.
 fn guards_of_two_threads() {
     let world = World::new();
     let client = world.listening_client();
@@ -352,7 +352,8 @@ fn clients_that_go() {
     }
 }
 
-/// The threads of one client, and of another one, hand permits on to each other, and those of another client get theirs.
+/// The threads of one client, and of another one, hand permits on to each other, and those of another client get
+/// theirs.
 fn permits_of_two_clients() {
     let world = World::of_permits(2);
     let clients = [world.listening_client(), world.listening_client()];

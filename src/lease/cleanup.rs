@@ -37,6 +37,11 @@ impl Doubt {
         self.may_stand
     }
 
+    /// Whether an attempt got no answer, and so may have run at any time since.
+    pub(crate) fn is_of_silence(&self) -> bool {
+        self.may_run_until.is_some()
+    }
+
     /// Whether an attempt may still run at `now`.
     pub(crate) fn may_still_run(&self, now: Moment) -> bool {
         self.may_run_until.is_some_and(|until| now < until)
@@ -85,6 +90,15 @@ impl Cleanup {
         }
     }
 
+    /// The cleaning up for which there is another reason too: it goes on for as long as either asks.
+    pub(crate) fn and(self, other: &Self) -> Self {
+        Self {
+            settled_at: self.settled_at.max(other.settled_at),
+            gone_at: self.gone_at.max(other.gone_at),
+            ..self
+        }
+    }
+
     pub(crate) fn hold(&self) -> &Hold {
         &self.hold
     }
@@ -104,7 +118,8 @@ impl Cleanup {
         if now >= done_at {
             return None;
         }
-        // Jittered: what failed together in one batch, maybe because of one of them, is not to be tried together for ever.
+        // Jittered: what failed together in one batch, maybe because of one of them, is not to be tried together for
+        // ever.
         let pause = self.pause.mul_f64(0.75 + 0.25 * fastrand::f64());
         let due = (now + pause).min(done_at);
         self.pause = (self.pause * 2).min(self.longest_pause);

@@ -1,5 +1,5 @@
-//! The threads that keep a client's leases alive (refresher) and clean up after unknown outcomes (janitor): one for each
-//! server.
+//! The threads that keep a client's leases alive (refresher) and clean up after unknown outcomes (janitor): one for
+//! each server.
 
 mod reporter;
 #[cfg(test)]
@@ -35,9 +35,9 @@ const LONGEST_RETRY: Duration = Duration::from_millis(250);
 /// Keeps leases alive until they are released, and cleans up what may have been left behind.
 ///
 /// There is a lane for each server, so that one which does not answer costs no lease at another, and a thread for each
-/// lane. The first starts with the first acquire, the others when there is something to do in their lanes; they end with
-/// the client. They share no handle of the client, so they never keep one alive. No mutex is held while they speak to the
-/// server or while a user's callback runs.
+/// lane. The first starts with the first acquire, the others when there is something to do in their lanes; they end
+/// with the client. They share no handle of the client, so they never keep one alive. No mutex is held while they speak
+/// to the server or while a user's callback runs.
 pub(crate) struct Keeper {
     shared: Arc<Shared>,
     sweeper: Sweeper,
@@ -218,9 +218,7 @@ impl Keeper {
     pub(crate) fn report(&self, lease: &Lease) {
         self.shared.reporter.report(lease);
     }
-}
 
-impl Keeper {
     /// Ends the threads by `end`, or leaves them to end by themselves.
     pub(crate) fn close(&self, end: Moment) {
         let clock = &self.shared.clock;

@@ -22,8 +22,8 @@ pub struct Lost {
 pub enum LostReason {
     /// It ran out before it was renewed: the server was away, this process was paused, or the lease is a timed one.
     Expired,
-    /// The key, or the permit in it, is gone from the server: it was deleted, flushed, evicted, forced out, or lost in a
-    /// restart or failover.
+    /// The key, or the permit in it, is gone from the server: it was deleted, flushed, evicted, forced out, or lost in
+    /// a restart or failover.
     Deleted,
     /// Another holder's token stands at the key.
     Taken,

@@ -4,6 +4,7 @@ mod cleanup;
 mod keeper;
 mod lost;
 mod schedule;
+mod terms;
 
 use std::{
     mem,
@@ -17,6 +18,7 @@ pub use self::lost::{Lost, LostReason};
 pub(crate) use self::{
     cleanup::{Cleanup, Doubt},
     keeper::{Keeper, Report, Sweeper},
+    terms::{OnLost, Terms, check_length},
 };
 use crate::{
     Error,
@@ -24,7 +26,7 @@ use crate::{
     error::Source,
     lease::schedule::Id,
     mistakes::{Mistake, makes},
-    store::{Failure, Hold, Replicas, Wishes},
+    store::{Failure, Hold},
     sync::{Condvar, Mutex},
     waiting::{Bell, Ring},
 };
@@ -51,27 +53,6 @@ pub(crate) struct Grant {
     pub(crate) doubt: Doubt,
 }
 
-/// A callback for lost leases.
-pub(crate) type OnLost = Arc<dyn Fn(&Lost) + Send + Sync>;
-
-/// What a lease is to be, before it is asked for.
-#[derive(Clone)]
-pub(crate) struct Terms {
-    /// How long each grant or renewal lasts.
-    pub(crate) length: Duration,
-    /// Whether it is renewed in the background.
-    pub(crate) renewed: bool,
-    /// How long the whole grant may last, renewals and extensions included.
-    pub(crate) max_hold: Duration,
-    /// How often in a row it may be handed on within this process while another one waits.
-    pub(crate) handoffs: u32,
-    /// Whether those who came earlier, anywhere, have it first.
-    pub(crate) fair: bool,
-    /// Who has to confirm each grant or renewal.
-    pub(crate) replicas: Option<Replicas>,
-    pub(crate) on_lost: Option<OnLost>,
-}
-
 /// How long a lease is handed on at most before the server is asked whether another process waits.
 const LONGEST_TURN: Duration = Duration::from_millis(20);
 
@@ -83,96 +64,6 @@ pub(crate) enum Succession {
     Asks { insists: bool },
     /// It ends.
     None,
-}
-
-/// The shortest lease: what is left of it after the drift allowance still spans a round trip on a local network.
-const SHORTEST: Duration = Duration::from_millis(10);
-
-/// The longest lease: beyond it a mistake is likelier than a need.
-const LONGEST: Duration = Duration::from_secs(LONGEST_YEARS * 365 * 24 * 60 * 60);
-const LONGEST_YEARS: u64 = 10;
-
-/// Refuses lengths of leases that cannot work.
-pub(crate) fn check_length(length: Duration) -> Result<(), Error> {
-    if (SHORTEST..=LONGEST).contains(&length) {
-        return Ok(());
-    }
-    Err(Error::invalid(format!(
-        "a lease of {length:?} cannot work: it must last from {SHORTEST:?} to {LONGEST_YEARS} years"
-    )))
-}
-
-/// How much time replicas may have.
-const SHORTEST_CONFIRMATION: Duration = Duration::from_millis(1);
-const LONGEST_CONFIRMATION: Duration = Duration::from_secs(60 * 60);
-
-/// How often in a row a lease is handed on. By measurement: more do not make it faster, and with as many a thread of
-/// another process waits less than 5 ms for a lock.
-const DEFAULT_HANDOFFS: u32 = 64;
-
-impl Terms {
-    pub(crate) fn new(length: Duration, renewed: bool) -> Self {
-        Self {
-            length,
-            renewed,
-            max_hold: Duration::MAX,
-            handoffs: DEFAULT_HANDOFFS,
-            fair: false,
-            replicas: None,
-            on_lost: None,
-        }
-    }
-
-    /// Refuses terms that cannot work.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        check_length(self.length)?;
-        if self.max_hold < SHORTEST {
-            return Err(Error::invalid(format!(
-                "a longest hold of {:?} cannot work: it must be at least {SHORTEST:?}",
-                self.max_hold
-            )));
-        }
-        if let Some(Replicas { count, timeout }) = self.replicas {
-            if count == 0 {
-                return Err(Error::invalid(
-                    "a confirmation by 0 replicas cannot work: it must be by at least 1",
-                ));
-            }
-            if !(SHORTEST_CONFIRMATION..=LONGEST_CONFIRMATION).contains(&timeout) {
-                return Err(Error::invalid(format!(
-                    "{timeout:?} for replicas to confirm a grant cannot work: it must be from {SHORTEST_CONFIRMATION:?} to \
-                     {LONGEST_CONFIRMATION:?}"
-                )));
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether a grant on these terms may be followed by one on the terms `to` without asking the server.
-    fn may_be_handed_on(&self, to: &Terms) -> bool {
-        let essence = |terms: &Self| (terms.length, terms.renewed, terms.max_hold, terms.handoffs, terms.fair);
-        self.hands_on() && essence(self) == essence(to)
-    }
-
-    /// Whether a grant may be followed by others without asking the server at all. Not if replicas have to confirm each.
-    pub(crate) fn hands_on(&self) -> bool {
-        self.renewed && !self.fair && self.replicas.is_none() && self.handoffs > 0
-    }
-
-    /// What not every store has.
-    pub(crate) fn wishes(&self) -> Wishes {
-        Wishes {
-            lease: self.first_length(),
-            fair: self.fair,
-            hand_overs: self.handoffs > 0,
-            replicas: self.replicas.is_some(),
-        }
-    }
-
-    /// The length to ask for in the first place.
-    pub(crate) fn first_length(&self) -> Duration {
-        self.length.min(self.max_hold)
-    }
 }
 
 /// What the server keeps for this process, and the state of the grant that it is now: shared by its guard and the
@@ -293,8 +184,8 @@ impl Lease {
         let now = self.clock.now();
         let turn_lasts = now < state.turn.since + LONGEST_TURN && state.turn.handed_on < self.terms.handoffs;
         let young = now.until(state.valid_until) >= self.terms.length / 2;
-        // Other holders of permits draw fencing tokens meanwhile, so none are drawn beforehand: one that is there was drawn
-        // for this very hand-over, however long that took.
+        // Other holders of permits draw fencing tokens meanwhile, so none are drawn beforehand: one that is there was
+        // drawn for this very hand-over, however long that took.
         let shared = !self.hold.resource.is_exclusive();
         let fencing_token = match state.spare_fencing_tokens.next() {
             Some(fencing_token) if shared || turn_lasts && young => fencing_token,
@@ -313,8 +204,8 @@ impl Lease {
         Succession::HandedOn(fencing_token, mem::replace(&mut state.on_lost, to.on_lost.clone()))
     }
 
-    /// Makes a lease that was kept for its holder so far, without a callback, the holder's on the terms `to` from `now` on.
-    /// It is as long as the first of theirs.
+    /// Makes a lease that was kept for its holder so far, without a callback, the holder's on the terms `to` from `now`
+    /// on. It is as long as the first of theirs.
     pub(crate) fn begin(&self, to: &Terms, now: Moment) {
         let mut state = self.state.lock();
         let length = self.terms.length;
@@ -391,7 +282,8 @@ impl Lease {
         }
     }
 
-    /// Waits until the grant with this fencing token no longer holds, for at most `limit`; tells whether it came to that.
+    /// Waits until the grant with this fencing token no longer holds, for at most `limit`; tells whether it came to
+    /// that.
     pub(crate) fn wait_lost(&self, fencing_token: u64, limit: Duration) -> bool {
         let deadline = self.clock.now() + limit;
         let mut state = self.state.lock();
@@ -482,8 +374,8 @@ impl Lease {
         forget(callback);
     }
 
-    /// Notes that a lease of `length` is about to be asked for on behalf of the grant with this fencing token; `false` if
-    /// the lease has become another grant's.
+    /// Notes that a lease of `length` is about to be asked for on behalf of the grant with this fencing token; `false`
+    /// if the lease has become another grant's.
     pub(crate) fn will_ask(&self, fencing_token: u64, length: Duration) -> bool {
         let mut state = self.state.lock();
         if state.fencing_token != fencing_token {

@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::clock::Moment;
 
-/// Tasks by the time when they are due, with the deadlines that they must not miss; in lanes, of which each is taken from
-/// by itself.
+/// Tasks by the time when they are due, with the deadlines that they must not miss; in lanes, of which each is taken
+/// from by itself.
 ///
 /// A task that was taken stays known until it is removed, so that removing works at any time and putting back what
 /// was removed meanwhile does nothing.

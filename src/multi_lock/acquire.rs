@@ -1,6 +1,6 @@
 //! Acquiring several locks: in their order, each while all before it are held.
 
-use std::{collections::VecDeque, mem, sync::Arc};
+use std::{collections::VecDeque, mem, sync::Arc, time::Duration};
 
 use crate::{
     Error, Guard, Wait,
@@ -9,7 +9,7 @@ use crate::{
     clock::Moment,
     guard::{Held, several},
     lease::{Doubt, Grant, Lease, Terms, valid_until},
-    store::{AskSeveral, Failure, Hold, Resource, SeveralAcquired},
+    store::{AskSeveral, Failure, Hold, Limit, Resource, SeveralAcquired},
     waiting::{Acquire, Acquisition, Bell, Consequence, Contact, too_late},
 };
 
@@ -99,14 +99,14 @@ pub(super) fn acquire(
         Ok(()) => Ok(Guard::of_several(mem::take(&mut taking.held), terms)),
         Err(error) => {
             if matches!(error, Error::Timeout { .. }) {
-                taking.give_back_from(0);
+                taking.give_back_within(0, core.command_timeout);
             }
             Err(error)
         }
     }
 }
 
-impl Taking<'_> {
+impl<'a> Taking<'a> {
     /// Takes all of them, waiting for those that are taken.
     fn take_all(&mut self) -> Result<(), Error> {
         loop {
@@ -128,7 +128,7 @@ impl Taking<'_> {
             // What stood there while others were waited for may have been deleted since the last renewal. Without an
             // answer each holds as long as it did before.
             let old: Vec<&Held> = self.held[..mem::take(&mut self.old)].iter().collect();
-            let _ = several::renew(&old, self.terms.length);
+            let _ = several::renew(&old, self.terms.length, &self.limit());
             self.take_losses_in();
             if self.wanted.is_empty() {
                 return self.check_cancelled();
@@ -136,11 +136,13 @@ impl Taking<'_> {
         }
     }
 
-    /// Takes all of them if none is taken. An attempt that got no answer is made once more.
+    /// Takes all of them if none is taken. An attempt that got no answer is made once more; what is lost before all are
+    /// there is asked for again while there is time.
     fn try_all(&mut self) -> Result<(), Error> {
         while !self.wanted.is_empty() {
             self.check_cancelled()?;
             match self.attempt(self.together(), true) {
+                Attempt::Granted if self.wanted.is_empty() => self.take_losses_in(),
                 Attempt::Granted => {}
                 Attempt::Taken(at) => return Err(self.timeout(&self.wanted[at].name, None)),
                 Attempt::Late => {
@@ -156,6 +158,16 @@ impl Taking<'_> {
             }
         }
         self.check_cancelled()
+    }
+
+    /// How long the next request may take: all of them end one command timeout after the deadline, or when the wait is
+    /// cancelled.
+    fn limit(&self) -> Limit<'a> {
+        let left = self.core.clock.now().until(self.deadline + self.core.command_timeout);
+        Limit {
+            timeout: left.min(self.core.command_timeout),
+            interrupt: self.watch.map(Watch::interrupt),
+        }
     }
 
     fn check_cancelled(&self) -> Result<(), Error> {
@@ -188,7 +200,6 @@ impl Taking<'_> {
         let Self { core, .. } = *self;
         let length = self.terms.length;
         let sent = core.clock.now();
-        let end = self.deadline + core.command_timeout;
         let holds: Vec<&Hold> = self.wanted.iter().take(count).map(|wanted| &wanted.hold).collect();
         let ask = AskSeveral {
             holds: &holds,
@@ -196,9 +207,7 @@ impl Taking<'_> {
             all_or_none,
             interrupt: self.watch.map(Watch::interrupt),
         };
-        let answer = core
-            .store
-            .acquire_several(&ask, core.command_timeout.min(sent.until(end)));
+        let answer = core.store.acquire_several(&ask, self.limit().timeout);
         let SeveralAcquired { fencing_tokens, taken } = match answer {
             Ok(answer) => answer,
             Err(failure) => {
@@ -284,9 +293,17 @@ impl Taking<'_> {
 
     /// Gives back all that are held but the first `kept`: they are wanted again.
     fn give_back_from(&mut self, kept: usize) {
+        self.give_back_within(kept, self.limit().timeout);
+    }
+
+    fn give_back_within(&mut self, kept: usize, timeout: Duration) {
         let given_up = self.held.split_off(kept);
+        let limit = Limit {
+            timeout,
+            ..self.limit()
+        };
         // What was not confirmed is completed in the background.
-        let _ = several::release(&given_up.iter().collect::<Vec<_>>(), self.core.command_timeout);
+        let _ = several::release(&given_up.iter().collect::<Vec<_>>(), &limit);
         for held in given_up.iter().rev() {
             let again = Wanted::new(held.name().clone(), held.hold().resource.clone());
             self.wanted.push_front(again);

@@ -1,13 +1,14 @@
 //! What a grant needs from a server. Everything above this line knows no Redis.
 
 use std::{
-    fmt,
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use crate::{Error, Finding, Inspection, error::Source, interrupt::Interrupt};
+pub(crate) use self::failure::{Failure, because};
+use crate::{Error, Finding, Inspection, interrupt::Interrupt};
 
+mod failure;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
@@ -140,8 +141,8 @@ pub(crate) struct Ask<'a> {
     pub(crate) interrupt: Option<&'a Interrupt>,
 }
 
-/// How many replicas of the server have to confirm that they have a grant or renewal too, and in what time. It comes on top
-/// of that which the request itself may take.
+/// How many replicas of the server have to confirm that they have a grant or renewal too, and in what time. It comes on
+/// top of that which the request itself may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Replicas {
     pub(crate) count: u32,
@@ -252,8 +253,8 @@ pub(crate) trait Store: Send + Sync {
         false
     }
 
-    /// Grants those of several locks that are free, or their tokens' already, in their order up to the first that is taken;
-    /// what was left to another who waits is taken. Asks for no place.
+    /// Grants those of several locks that are free, or their tokens' already, in their order up to the first that is
+    /// taken; what was left to another who waits is taken. Asks for no place.
     fn acquire_several(&self, ask: &AskSeveral, timeout: Duration) -> Result<SeveralAcquired, Failure> {
         // Where nothing goes together, there is but one.
         let mut answer = SeveralAcquired::default();
@@ -270,13 +271,14 @@ pub(crate) trait Store: Send + Sync {
     }
 
     /// As [`renew`](Self::renew) for each of `holds`, in as few round trips as may be; an answer for each, in order.
-    fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        one_after_the_other(holds, timeout, |hold, timeout| self.renew(hold, lease, None, timeout))
+    fn renew_several(&self, holds: &[&Hold], lease: Duration, limit: &Limit) -> Vec<Result<Found, Failure>> {
+        one_after_the_other(holds, limit, |hold, timeout| self.renew(hold, lease, None, timeout))
     }
 
-    /// As [`release`](Self::release) for each of `spent`, in as few round trips as may be; an answer for each, in order.
-    fn release_several(&self, spent: &[Spent], repeated: bool, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        one_after_the_other(spent, timeout, |spent, timeout| self.release(spent, repeated, timeout))
+    /// As [`release`](Self::release) for each of `spent`, in as few round trips as may be; an answer for each, in
+    /// order.
+    fn release_several(&self, spent: &[Spent], repeated: bool, limit: &Limit) -> Vec<Result<Found, Failure>> {
+        one_after_the_other(spent, limit, |spent, timeout| self.release(spent, repeated, timeout))
     }
 
     /// Makes the key last at least `lease` from now if it is the token's; never shortens it, never creates it.
@@ -324,17 +326,36 @@ pub(crate) trait Store: Send + Sync {
     fn upkeep(&self) -> Box<dyn Upkeep>;
 }
 
-/// Makes a request about each of `items`, all of them within `timeout`.
+/// Makes a request about each of `items`, all of them within `limit`.
 fn one_after_the_other<T>(
     items: &[T],
-    timeout: Duration,
+    limit: &Limit,
     mut request: impl FnMut(&T, Duration) -> Result<Found, Failure>,
 ) -> Vec<Result<Found, Failure>> {
     let started = Instant::now();
-    let requests = items
-        .iter()
-        .map(|item| request(item, timeout.saturating_sub(started.elapsed())));
+    let requests = items.iter().map(|item| {
+        limit.check()?;
+        request(item, limit.timeout.saturating_sub(started.elapsed()))
+    });
     requests.collect()
+}
+
+/// How long a request may take.
+#[derive(Clone, Copy)]
+pub(crate) struct Limit<'a> {
+    pub(crate) timeout: Duration,
+    /// Ends it before.
+    pub(crate) interrupt: Option<&'a Interrupt>,
+}
+
+impl Limit<'_> {
+    /// Fails once it was interrupted.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.interrupt.is_some_and(Interrupt::is_tripped) {
+            return Err(Failure::NotSent(because("the wait was cancelled")));
+        }
+        Ok(())
+    }
 }
 
 /// A grant that has ended.
@@ -444,115 +465,9 @@ pub(crate) enum Found {
     Anothers,
 }
 
-/// Why there is no answer, by what is known of the request's effect.
-#[derive(Clone, Debug)]
-pub(crate) enum Failure {
-    /// The server could not be reached; nothing was sent.
-    Unreachable(Source),
-    /// The time was over before anything could be sent: all connections were in use by other requests, or the log-in
-    /// stayed unanswered.
-    NotSent(Source),
-    /// The server did not let us in (a wrong password, no such database), or does not let us make the request at all.
-    /// Nothing ran.
-    Denied(Source),
-    /// The request was sent, and the connection broke or spoke nonsense: it may have run, and may still run later.
-    Cut(Source),
-    /// The server was reached, and said nothing until the time was over: it may have run, and may still run later.
-    Silent(Source),
-    /// The server answered with an error that passes by itself, such as LOADING.
-    Unready(Source),
-    /// The server answered with an error that will stay, such as a missing permission.
-    Refused(Source),
-    /// The key (the resource's or its counter's) holds something else; nothing was changed.
-    KeyConflict(Vec<u8>),
-    /// Too few of several servers granted it, or could be asked; what some had granted was taken back, or will have to be.
-    /// Whether one of them may still run it.
-    NoQuorum { source: Source, unanswered: bool },
-    /// It was done, but too few replicas confirmed it in time.
-    NotReplicated { wanted: u32, acknowledged: u32 },
-    /// Others declare another limit for the semaphore; nothing was changed.
-    LimitMismatch { key: Vec<u8>, declared: u32, stored: u32 },
-}
-
-impl Failure {
-    /// Whether the request may have taken effect, or may still do so.
-    pub(crate) fn may_have_run(&self) -> bool {
-        match self {
-            Failure::Unreachable(_)
-            | Failure::NotSent(_)
-            | Failure::Denied(_)
-            | Failure::KeyConflict(_)
-            | Failure::LimitMismatch { .. } => false,
-            // A server error is an unknown outcome too: a script may stop at any of its calls.
-            Failure::Cut(_)
-            | Failure::Silent(_)
-            | Failure::Unready(_)
-            | Failure::Refused(_)
-            | Failure::NoQuorum { .. }
-            | Failure::NotReplicated { .. } => true,
-        }
-    }
-
-    /// Whether the request may still run, although nobody waits for its answer any more.
-    pub(crate) fn is_unanswered(&self) -> bool {
-        match self {
-            Failure::Cut(_) | Failure::Silent(_) => true,
-            Failure::NoQuorum { unanswered, .. } => *unanswered,
-            _ => false,
-        }
-    }
-
-    /// Whether repeating the request later may help.
-    pub(crate) fn passes(&self) -> bool {
-        match self {
-            Failure::Unreachable(_)
-            | Failure::NotSent(_)
-            | Failure::Cut(_)
-            | Failure::Silent(_)
-            | Failure::Unready(_)
-            | Failure::NoQuorum { .. } => true,
-            Failure::Denied(_)
-            | Failure::Refused(_)
-            | Failure::KeyConflict(_)
-            | Failure::LimitMismatch { .. }
-            | Failure::NotReplicated { .. } => false,
-        }
-    }
-}
-
-impl From<Failure> for Error {
-    fn from(failure: Failure) -> Self {
-        match failure {
-            Failure::Unreachable(source) | Failure::NotSent(source) => Error::Connection(source),
-            Failure::Cut(source) | Failure::Silent(source) => Error::Unconfirmed(source),
-            Failure::Denied(source) | Failure::Unready(source) | Failure::Refused(source) => Error::Server(source),
-            Failure::NoQuorum { source, .. } => Error::NoQuorum(source),
-            Failure::NotReplicated { wanted, acknowledged } => Error::NotReplicated { wanted, acknowledged },
-            Failure::KeyConflict(key) => Error::KeyConflict { key },
-            Failure::LimitMismatch { key, declared, stored } => Error::LimitMismatch { key, declared, stored },
-        }
-    }
-}
-
-/// A failure that redlatch itself found.
-#[derive(Debug)]
-struct Because(String);
-
-/// The [`Source`] for a failure that redlatch itself found.
-pub(crate) fn because(why: impl Into<String>) -> Source {
-    Arc::new(Because(why.into()))
-}
-
-impl fmt::Display for Because {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Because {}
-
 /// How long the fencing counter of a name, and the limit of a semaphore, are kept after the last lease. The server's
-/// clock alone keeps tokens rising; the counter bridges a clock that was stepped back, so it has to outlive such a step.
+/// clock alone keeps tokens rising; the counter bridges a clock that was stepped back, so it has to outlive such a
+/// step.
 pub(crate) const KEPT: Duration = Duration::from_secs(2 * 24 * 60 * 60);
 
 /// The whole milliseconds that a server is asked for: rounded up, so that the lease it keeps is never shorter

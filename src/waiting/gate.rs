@@ -85,11 +85,12 @@ pub(super) struct HandedOn {
 
 /// What has become of the place at the server of one that was handed a permit.
 ///
-/// A place is taken by the first in a line. When that one is handed a permit, the place is *bequeathed* to the next, who
-/// inherits it. It is *given up* instead, in the script that keeps the permit, when nobody stands in line to inherit it,
-/// or when it was used: the turn of the client was over, and it was its place's turn at the server. The one that gives it
-/// up is *promised* the permit until the answer is there: nothing else is handed on to it meanwhile, since it could
-/// bequeath a place that is about to be given up. Others are asked to look, should that have come too late for them.
+/// A place is taken by the first in a line. When that one is handed a permit, the place is *bequeathed* to the next,
+/// who inherits it. It is *given up* instead, in the script that keeps the permit, when nobody stands in line to
+/// inherit it, or when it was used: the turn of the client was over, and it was its place's turn at the server. The one
+/// that gives it up is *promised* the permit until the answer is there: nothing else is handed on to it meanwhile,
+/// since it could bequeath a place that is about to be given up. Others are asked to look, should that have come too
+/// late for them.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum PlaceLeft {
     /// If it had one, that is there.
@@ -132,8 +133,8 @@ pub(crate) struct Heir {
     /// Whether it is to give up its place at the server: it is its turn there, or nobody stands in line who would take
     /// the place over. Whoever takes it over has the turn of a client that others have waited for.
     pub(crate) leaves_place: bool,
-    /// By the time of the answer it may have gone. Another one may have what was kept if it entered its line before this
-    /// number: one that came later may have had a grant with a higher fencing token meanwhile.
+    /// By the time of the answer it may have gone. Another one may have what was kept if it entered its line before
+    /// this number: one that came later may have had a grant with a higher fencing token meanwhile.
     before: u64,
 }
 
@@ -470,8 +471,8 @@ impl InLine<'_> {
         drop(surplus);
     }
 
-    /// What one before had at the server, if the thread comes first. One that is not `fresh`, and so has something there
-    /// itself, has no use for it.
+    /// What one before had at the server, if the thread comes first. One that is not `fresh`, and so has something
+    /// there itself, has no use for it.
     pub(super) fn inherit(&self, fresh: bool) -> Option<Registration> {
         let mut lines = self.gate.lines.lock();
         let line = lines.get_mut(&self.resource).filter(|line| self.is_first(line))?;

@@ -207,8 +207,7 @@ impl<'a> Waiting<'a> {
         };
         let sent = core.clock.now();
         let end = self.deadline + core.command_timeout;
-        let for_replicas = terms.replicas.map_or(Duration::ZERO, |replicas| replicas.timeout);
-        let timeout = core.command_timeout.min(sent.until(end)) + for_replicas;
+        let timeout = core.command_timeout.min(sent.until(end)) + terms.time_for_replicas();
         let answer = core.store.acquire(&ask, timeout);
         let busy = matches!(answer, Ok(Acquired::Busy { .. }));
         self.registration.note_request(&request, busy);

@@ -23,8 +23,8 @@ const ROUND_TRIPS_A_CLAIM: u32 = 4;
 /// How long the place of a waiter lasts that hears no knock: it looks several times meanwhile.
 const UNHEARD_PLACE_LASTS: Duration = LONGEST_PAUSE.saturating_mul(5);
 
-/// What one waiter has at the server while it waits: its token, and a place once it has asked for one. Another thread of
-/// the client may [take it over](Self::take_over). What is left of it when it goes is cleaned up in the background,
+/// What one waiter has at the server while it waits: its token, and a place once it has asked for one. Another thread
+/// of the client may [take it over](Self::take_over). What is left of it when it goes is cleaned up in the background,
 /// unless it was [granted](Self::note_granted): no attempt with its token follows then.
 pub(super) struct Registration {
     knocks: Arc<Shared>,

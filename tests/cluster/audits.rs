@@ -49,7 +49,8 @@ fn keys_that_are_moved_to_a_master_that_was_looked_through_are_found() {
         .map(|name| name.clone().into_bytes())
         .collect();
     let mut audit = client(&cluster).audit("paged:*").unwrap();
-    // The first finding comes from the master that is looked through first. All slots with findings on the others go there.
+    // The first finding comes from the master that is looked through first. All slots with findings on the others go
+    // there.
     let first = audit.next().unwrap().unwrap().key;
     let home = cluster.master_of(&first);
     for name in on_masters.iter().flatten() {

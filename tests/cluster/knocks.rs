@@ -30,8 +30,8 @@ fn wait_for_waiters(lock: &redlatch::Lock, count: usize) {
     });
 }
 
-/// Eight clients of which each has one wait, in this order; they hold it for a moment and tell who they are, and how long
-/// they waited since the one before had it.
+/// Eight clients of which each has one wait, in this order; they hold it for a moment and tell who they are, and how
+/// long they waited since the one before had it.
 fn wait_in_turn(cluster: &Cluster, name: &str, fair: bool) -> Vec<(usize, Duration)> {
     const WAITERS: usize = 8;
     let lock = client(cluster).lock(name).lease(MINUTE).fair(fair);
@@ -91,6 +91,49 @@ fn fair_waiters_are_served_in_their_order_whichever_node_they_listen_at() {
     }
 }
 
+/// A cluster counts only those who listen at the node itself: nobody, here.
+#[test]
+fn a_lock_is_left_to_a_waiter_that_listens_at_another_node() {
+    const ROUNDS: usize = 20;
+    let cluster = Cluster::shared();
+    let lock = client(cluster).lock("{left}").lease(MINUTE);
+    let home = cluster.master_of("lock:{left}");
+    let before = listeners_at(home);
+    // Whoever listens at the node that has the lock shows nothing.
+    let waiter = loop {
+        let guard = lock.acquire().unwrap();
+        let waiter = sleepy_client(cluster).lock("{left}").lease(MINUTE);
+        let waiting = thread::spawn({
+            let waiter = waiter.clone();
+            move || waiter.acquire_timeout(FAILOVER).unwrap().release().unwrap()
+        });
+        wait_for_waiters(&lock, 1);
+        guard.release().unwrap();
+        waiting.join().unwrap();
+        if listeners_at(home) <= before {
+            break waiter;
+        }
+    };
+    let mut left = 0;
+    for _ in 0..ROUNDS {
+        let guard = lock.acquire().unwrap();
+        let waiting = thread::spawn({
+            let waiter = waiter.clone();
+            move || waiter.acquire_timeout(FAILOVER).unwrap().release().unwrap()
+        });
+        wait_for_waiters(&lock, 1);
+        guard.release().unwrap();
+        // Quicker than anybody who has to be woken first.
+        match lock.try_acquire().unwrap() {
+            None => left += 1,
+            Some(guard) => guard.release().unwrap(),
+        }
+        waiting.join().unwrap();
+    }
+    // What is left to it is so for some milliseconds only: this thread may not have run for as long, now and then.
+    assert!(left > ROUNDS / 2, "{left}");
+}
+
 #[test]
 fn waiters_for_permits_are_woken_as_they_come_free() {
     let cluster = Cluster::shared();
@@ -112,6 +155,59 @@ fn waiters_for_permits_are_woken_as_they_come_free() {
     assert!(at - released < PROMPT);
 }
 
+/// Somebody who waits, and tells when it was granted.
+type Waiting = thread::JoinHandle<Result<(Guard, Instant), Error>>;
+
+/// Has somebody wait for the lock `name` who listens at a node that `may_be_left`; tells which.
+fn wait_at<'a>(
+    cluster: &'a Cluster,
+    name: &str,
+    may_be_left: impl Fn(&Server) -> bool,
+    client: impl Fn() -> redlatch::Client,
+) -> (Waiting, &'a Server) {
+    let post = || {
+        cluster
+            .servers()
+            .filter(|server| server.runs())
+            .find(|server| listeners_at(server) > 0)
+    };
+    loop {
+        let waiter = client().lock(name).lease(MINUTE);
+        let cancel = redlatch::CancelToken::new();
+        let wait = redlatch::Wait::at_most(FAILOVER).cancelled_by(&cancel);
+        let waiting = thread::spawn(move || waiter.acquire_with(wait).map(|guard| (guard, Instant::now())));
+        wait_for_waiters(&lock_to_look(cluster, name), 1);
+        wait_until("it to listen", PROMPT, || post().is_some());
+        let at = post().unwrap();
+        if may_be_left(at) {
+            return (waiting, at);
+        }
+        cancel.cancel();
+        assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled)));
+        wait_until("it to be gone", PROMPT, || post().is_none());
+    }
+}
+
+/// Waits until somebody listens at another node than `former`, and has a release wake the waiter.
+fn release_to_whoever_listens_elsewhere(
+    cluster: &Cluster,
+    former: &Server,
+    guard: Guard,
+    waiting: thread::JoinHandle<Result<(Guard, Instant), Error>>,
+) {
+    wait_until("it to listen elsewhere", PROMPT * 3, || {
+        cluster
+            .servers()
+            .filter(|server| server.runs() && server.port() != former.port())
+            .any(|server| listeners_at(server) > 0)
+    });
+    let released = Instant::now();
+    guard.release().unwrap();
+    let (next, at) = waiting.join().unwrap().unwrap();
+    assert!(at - released < PROMPT);
+    next.release().unwrap();
+}
+
 #[test]
 fn a_waiter_whose_node_dies_listens_at_another_one() {
     let cluster = Cluster::start();
@@ -120,41 +216,51 @@ fn a_waiter_whose_node_dies_listens_at_another_one() {
         node.run("CONFIG SET cluster-node-timeout 600000");
         node.run("CONFIG SET cluster-require-full-coverage no");
     }
-    // It may listen anywhere but at the node that has the lock, or its death would be more than that of a listening post.
+    // It may listen anywhere but at the node that has the lock, or its death would be more than that of a listening
+    // post.
     let (home, name) = (cluster.node(0), lock_on(&cluster, cluster.node(0), "x"));
-    let lock = client(&cluster).lock(&name).lease(MINUTE);
-    let guard = lock.acquire().unwrap();
-    let post = || {
-        cluster
-            .servers()
-            .filter(|server| server.runs())
-            .find(|server| listeners_at(server) > 0)
-    };
-    let (waiting, post) = loop {
-        let waiter = sleepy_client(&cluster).lock(&name).lease(MINUTE);
-        let cancel = redlatch::CancelToken::new();
-        let wait = redlatch::Wait::at_most(FAILOVER).cancelled_by(&cancel);
-        let waiting = thread::spawn(move || waiter.acquire_with(wait).map(|guard| (guard, Instant::now())));
-        wait_for_waiters(&lock, 1);
-        wait_until("it to listen", PROMPT, || post().is_some());
-        let at = post().unwrap();
-        if at.port() != home.port() {
-            break (waiting, at);
-        }
-        cancel.cancel();
-        assert!(matches!(waiting.join().unwrap(), Err(Error::Cancelled)));
-        wait_until("it to be gone", PROMPT, || post().is_none());
-    };
+    let guard = client(&cluster).lock(&name).lease(MINUTE).acquire().unwrap();
+    let (waiting, post) = wait_at(
+        &cluster,
+        &name,
+        |post| post.port() != home.port(),
+        || sleepy_client(&cluster),
+    );
     post.kill();
-    wait_until("it to listen elsewhere", PROMPT * 3, || {
-        cluster
-            .servers()
-            .filter(|server| server.runs())
-            .any(|server| listeners_at(server) > 0)
-    });
-    let released = Instant::now();
-    guard.release().unwrap();
-    let (next, at) = waiting.join().unwrap().unwrap();
-    assert!(at - released < PROMPT);
-    next.release().unwrap();
+    release_to_whoever_listens_elsewhere(&cluster, post, guard, waiting);
+}
+
+#[test]
+fn a_waiter_whose_node_leaves_the_cluster_listens_at_another_one() {
+    let cluster = Cluster::start();
+    let name = lock_on(&cluster, cluster.node(0), "x");
+    let guard = client(&cluster).lock(&name).lease(MINUTE).acquire().unwrap();
+    let is_replica = |post: &Server| cluster.masters().iter().all(|master| master.port() != post.port());
+    let (waiting, post) = wait_at(&cluster, &name, is_replica, || sleepy_client(&cluster));
+    // As `redis-cli --cluster del-node` does. It goes on as a server of its own, and hangs up on nobody.
+    cluster.remove(post);
+    release_to_whoever_listens_elsewhere(&cluster, post, guard, waiting);
+}
+
+#[test]
+fn a_waiter_at_a_node_of_the_url_that_leaves_the_cluster_listens_at_another_one() {
+    let cluster = Cluster::start();
+    let name = lock_on(&cluster, cluster.node(0), "x");
+    let guard = client(&cluster).lock(&name).lease(MINUTE).acquire().unwrap();
+    let seed = cluster.node(3);
+    let (waiting, post) = wait_at(
+        &cluster,
+        &name,
+        |post| post.port() == seed.port(),
+        || {
+            let url = format!("redis-cluster://127.0.0.1:{}", seed.port());
+            redlatch::Client::builder()
+                .url(url)
+                .poll_interval(MINUTE)
+                .build()
+                .unwrap()
+        },
+    );
+    cluster.remove(post);
+    release_to_whoever_listens_elsewhere(&cluster, post, guard, waiting);
 }

@@ -1,4 +1,5 @@
-//! Locks and semaphores on a Redis Cluster of three masters, each with a replica: slots that move, nodes that die or stop.
+//! Locks and semaphores on a Redis Cluster of three masters, each with a replica: slots that move, nodes that die or
+//! stop.
 
 mod access;
 mod audits;
@@ -7,24 +8,24 @@ mod knocks;
 mod migrations;
 mod names;
 mod reach;
+mod several;
 #[path = "../support/mod.rs"]
 mod support;
 
 use std::time::Duration;
 
 use redlatch::{Client, ClientBuilder};
-use support::{Cluster, SECOND, Server};
-
-/// How long anything may take on a busy machine that happens because somebody was woken, or at once.
-const PROMPT: Duration = SECOND.saturating_mul(10);
+use support::{Cluster, MINUTE, PROMPT, SECOND, Server};
 
 /// How long a failover may take on a busy machine, and what waits for one.
 const FAILOVER: Duration = SECOND.saturating_mul(60);
 
-const MINUTE: Duration = SECOND.saturating_mul(60);
-
+/// A client that is not put off by a machine that is too busy to run servers.
 fn builder(cluster: &Cluster) -> ClientBuilder {
-    Client::builder().url(cluster.url())
+    Client::builder()
+        .url(cluster.url())
+        .connect_timeout(SECOND * 5)
+        .command_timeout(SECOND * 10)
 }
 
 fn client(cluster: &Cluster) -> Client {

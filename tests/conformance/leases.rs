@@ -13,7 +13,7 @@ use redlatch::{Error, Lost, LostReason};
 
 use crate::{
     store::{Store, crash},
-    support::{SECOND, SLACK, lost, millis, wait_until},
+    support::{PROMPT, SECOND, lost, millis, wait_until},
 };
 
 pub fn leases_shorter_than_a_second_are_honoured(store: &Store) {
@@ -124,7 +124,7 @@ pub fn a_longest_hold_ends_a_renewed_lease(store: &Store) {
     let guard = lock.acquire().unwrap();
     assert!(guard.wait_lost(SECOND * 10));
     let held = start.elapsed();
-    assert!(held > SECOND * 3 / 2 && held < max_hold + SLACK, "{held:?}");
+    assert!(held > SECOND * 3 / 2 && held < max_hold + PROMPT, "{held:?}");
     assert_eq!(lost(guard.release().unwrap_err()), LostReason::MaxHold);
     drop(store.client().lock("x").acquire_timeout(SECOND * 5).unwrap());
 }

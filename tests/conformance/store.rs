@@ -11,6 +11,7 @@ use std::{
 
 use redlatch::{CancelToken, ClientBuilder, Error, Guard, Inspection, Semaphore, Wait};
 
+pub use crate::support::PROMPT;
 use crate::{
     exclusive::{Client, Kind, Lock},
     support::{self, Cluster, Redlock, SECOND, Sentinels, Server, wait_until},
@@ -18,9 +19,6 @@ use crate::{
 
 /// How often waiters look by themselves, and how long leases last, where a test is about being woken.
 pub const MINUTE: Duration = SECOND.saturating_mul(60);
-
-/// How long anything may take on a busy machine that happens because somebody was woken.
-pub const PROMPT: Duration = SECOND.saturating_mul(10);
 
 /// How long waits last that are to be served: longer than what is prompt, so that what comes late is told apart from
 /// what never comes, and shorter than what happens without being woken.
@@ -235,7 +233,8 @@ pub fn crash(wanted: &impl Acquire) -> u64 {
     fencing_token
 }
 
-/// A thread that waits for a lock or permits, and may be told not to. It does not wait for ever: a test that fails ends.
+/// A thread that waits for a lock or permits, and may be told not to. It does not wait for ever: a test that fails
+/// ends.
 pub struct Waiter<'scope> {
     thread: ScopedJoinHandle<'scope, (Result<Guard, Error>, Duration)>,
     limit: Duration,

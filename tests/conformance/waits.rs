@@ -9,7 +9,7 @@ use redlatch::{CancelToken, Error, Wait};
 
 use crate::{
     store::Store,
-    support::{SECOND, SLACK, millis},
+    support::{PROMPT, SECOND, millis},
 };
 
 pub fn a_wait_ends_when_it_should(store: &Store) {
@@ -101,7 +101,7 @@ pub fn a_cancelled_token_ends_the_waits_that_have_it_and_no_others(store: &Store
         for wait in cancelled {
             assert!(matches!(wait.join().unwrap(), Err(Error::Cancelled)));
         }
-        assert!(start.elapsed() < SLACK, "{:?}", start.elapsed());
+        assert!(start.elapsed() < PROMPT, "{:?}", start.elapsed());
         assert!(token.is_cancelled() && !patient.is_finished());
         let before = guard.fencing_token();
         guard.release().unwrap();

@@ -12,7 +12,7 @@ use redlatch::{Error, Guard};
 use crate::{
     exclusive::Lock,
     store::{MINUTE, PROMPT, Store, Waiter, crash, sleepy},
-    support::{SECOND, SLACK, SetOnDrop, lost, millis, wait_until},
+    support::{SECOND, SetOnDrop, lost, millis, wait_until},
 };
 
 pub fn however_a_hold_ends_a_waiter_of_another_client_is_woken(store: &Store) {
@@ -103,7 +103,7 @@ pub fn a_lease_that_ends_unreleased_wakes_the_waiter_when_it_ends(store: &Store)
             let waiter = Waiter::start(scope, &lock);
             let guard = waiter.served();
             let waited = start.elapsed();
-            assert!(waited >= lease - millis(1) && waited <= lease + SLACK, "{waited:?}");
+            assert!(waited >= lease - millis(1) && waited <= lease + PROMPT, "{waited:?}");
             guard.release().unwrap();
         });
     }
@@ -213,7 +213,7 @@ pub fn those_behind_others_of_their_client_time_out_in_time(store: &Store) {
                         panic!("{error:?}");
                     };
                     assert!(waited >= limit && waited <= took, "{waited:?} in {took:?}");
-                    assert!(took <= limit + SLACK, "{took:?}");
+                    assert!(took <= limit + PROMPT, "{took:?}");
                 }
                 assert!(!first.has_ended());
                 guard.release().unwrap();

@@ -276,7 +276,8 @@ fn a_redis_py_lock_without_timeout_is_waited_for_and_left_as_it_is(corner: &Corn
 }
 
 /// Counts as nobody should without a lock, reading and then writing, until everybody has counted enough. Which kind
-/// gets the lock is a matter of luck where one of them polls, so the kind that had the last few turns lets the other in.
+/// gets the lock is a matter of luck where one of them polls, so the kind that had the last few turns lets the other
+/// in.
 fn threads_of_both_kinds_lose_no_update(corner: &Corner) {
     const THREADS: usize = 3;
     const IN_A_ROW: isize = 10;

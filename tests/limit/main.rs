@@ -1,9 +1,9 @@
 //! That no more permits of a semaphore are held than there are, whatever its holders do: a test at random.
 //!
 //! Processes whose wall clocks are hours apart, each with several threads, take permits of a few semaphores: several at
-//! once, for short and long leases, fair or not, and keep them for longer than those at times. Meanwhile they are killed
-//! and paused, and their requests reach the server late. All that they are granted is recorded; a sweep over the record
-//! finds out whether too many permits were ever held at the same time.
+//! once, for short and long leases, fair or not, and keep them for longer than those at times. Meanwhile they are
+//! killed and paused, and their requests reach the server late. All that they are granted is recorded; a sweep over the
+//! record finds out whether too many permits were ever held at the same time.
 //!
 //! A test like this is worth what it notices: see `mistakes`, each of which is made on the way to the server, in a run
 //! of the same kind.

@@ -1,5 +1,5 @@
-//! Mistakes that a semaphore on a server can have, each made in the scripts on their way to the server: the sweep has to
-//! notice every one.
+//! Mistakes that a semaphore on a server can have, each made in the scripts on their way to the server: the sweep has
+//! to notice every one.
 
 use std::time::{Duration, Instant};
 

@@ -27,8 +27,8 @@ impl Name {
     }
 }
 
-/// Mostly short, since many a lease runs to its end here. Few lengths, so that holds have equal settings often enough to
-/// be handed on.
+/// Mostly short, since many a lease runs to its end here. Few lengths, so that holds have equal settings often enough
+/// to be handed on.
 const LEASES: [Duration; 6] = [
     millis(100),
     millis(100),

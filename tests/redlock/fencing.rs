@@ -4,7 +4,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::{
     nodes::{MAX_LEASE, SOON, builder, client, fencing_key, voting},
-    support::{Redlock, is_raise},
+    support::{Fault, Redlock, SECOND, is_acquire, is_raise},
 };
 
 /// Grants the lock with the votes of these servers only, to a client of its own.
@@ -66,6 +66,30 @@ fn tokens_rise_when_servers_are_restarted_empty_one_after_the_other() {
         redlock.node(nth).restart_empty();
     }
     assert!(lock.acquire_timeout(SOON).unwrap().fencing_token() > last);
+}
+
+#[test]
+fn after_a_slow_answer_no_token_is_drawn_that_the_clocks_have_yet_to_reach() {
+    let redlock = voting();
+    let lock = builder(redlock.url())
+        .node_timeout(SECOND * 3)
+        .build()
+        .unwrap()
+        .lock("x")
+        .lease(MAX_LEASE);
+    lock.acquire().unwrap().release().unwrap();
+    let slow = redlock.proxy(0).on(is_acquire).apply(Fault::DelayReply(SECOND * 2));
+    lock.acquire().unwrap().release().unwrap();
+    drop(slow);
+    let token = lock.acquire().unwrap().fencing_token();
+    let ahead = token.saturating_sub(micros_now());
+    assert!(ahead < 100_000, "ahead of the clocks by {ahead} µs");
+    // So it is not drawn again when the counters are lost.
+    for node in redlock.nodes() {
+        node.run("FLUSHALL");
+    }
+    let other = client(&redlock).lock("x").lease(MAX_LEASE).acquire().unwrap();
+    assert!(other.fencing_token() > token, "{} after {token}", other.fencing_token());
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::{
 use redlatch::{Error, LostReason};
 
 use crate::{
-    nodes::{BLOWS, Blow, MAX_LEASE, SOON, client, strike, voting},
-    support::{SECOND, SLACK, lost, wait_until},
+    nodes::{BLOWS, Blow, MAX_LEASE, PATIENT, SOON, client, strike, voting},
+    support::{Fault, SECOND, SLACK, is_renew, lost, wait_until},
 };
 
 #[test]
@@ -48,6 +48,22 @@ fn a_lock_that_no_majority_renews_is_lost_when_its_lease_ends() {
         assert!(start.elapsed() <= MAX_LEASE, "{:?}", start.elapsed());
         assert_eq!(lost(guard.check().unwrap_err()), LostReason::Expired);
     }
+}
+
+#[test]
+fn a_server_that_missed_one_answer_is_asked_again_at_once_by_a_holder_that_needs_it() {
+    let redlock = voting();
+    // Three have the lock, and all of them are needed.
+    for node in &redlock.nodes()[3..] {
+        node.run("SET lock:x theirs PX 600000");
+    }
+    let guard = client(&redlock).timed_lock("x", MAX_LEASE).acquire().unwrap();
+    let slow = redlock.proxy(0).on(is_renew).apply(Fault::SwallowReply);
+    let start = Instant::now();
+    guard.extend(MAX_LEASE).unwrap();
+    assert!(start.elapsed() < PATIENT * 2, "{:?}", start.elapsed());
+    drop(slow);
+    guard.release().unwrap();
 }
 
 #[test]

@@ -22,9 +22,10 @@ const SLOTS: u16 = 16384;
 /// A cluster of three masters, each with a replica.
 pub struct Cluster {
     nodes: Vec<Node>,
-    /// Held while a slot gets its new master. Two that do so at once may both come by the same epoch, or by one that the
-    /// former master has outdone meanwhile: then the slot goes back, and what is in it is thrown away.
-    giving: Mutex<()>,
+    /// Held while keys are moved, or a slot gets its new master. Two masters that move keys to each other at once wait for
+    /// each other in vain. Two slots that get their masters at once may do so by the same epoch, or by one that the former
+    /// master has outdone meanwhile: then the slot goes back, and what is in it is thrown away.
+    moving: Mutex<()>,
 }
 
 struct Node {
@@ -54,8 +55,8 @@ impl Cluster {
             let nodes = [(); MASTERS * 2].map(|()| scope.spawn(Node::start));
             nodes.map(|node| node.join().expect("a node")).into()
         });
-        let giving = Mutex::new(());
-        let cluster = Self { nodes, giving };
+        let moving = Mutex::new(());
+        let cluster = Self { nodes, moving };
         cluster.introduce();
         cluster.assign_replicas();
         wait_patiently_until("the cluster to be complete", PATIENCE, || cluster.is_complete());
@@ -216,6 +217,17 @@ impl Cluster {
         migration.finish();
     }
 
+    /// Has a node without slots leave the cluster. It runs on, alone.
+    #[track_caller]
+    pub fn remove(&self, node: &Server) {
+        let id = id_of(node);
+        // The others would be introduced to it anew by one that has not forgotten it yet.
+        for other in self.running().filter(|other| other.port() != node.port()) {
+            other.run(&format!("CLUSTER FORGET {id}"));
+        }
+        node.run("CLUSTER RESET HARD");
+    }
+
     /// Kills the master of a key's slot, and returns what has taken over once all nodes that are left agree on that.
     #[track_caller]
     pub fn failover(&self, key: impl AsRef<[u8]>) -> &Server {
@@ -310,6 +322,7 @@ impl Migration<'_> {
 
     #[track_caller]
     fn move_all(&self, keys: &[Vec<u8>]) {
+        let _moving = self.cluster.moving.lock();
         let mut migrate = cmd("MIGRATE");
         migrate.arg("127.0.0.1").arg(self.to.port()).arg("").arg(0).arg(5_000);
         // It answers NOKEY if all have expired meanwhile.
@@ -324,7 +337,7 @@ impl Migration<'_> {
     /// everybody to it for good (MOVED). All keys must have been moved.
     #[track_caller]
     pub fn finish(self) {
-        let _giving = self.cluster.giving.lock();
+        let _moving = self.cluster.moving.lock();
         let id = id_of(self.to);
         let order = format!("CLUSTER SETSLOT {} NODE {id}", self.slot);
         // The new one first: the slot is never without a master that way.

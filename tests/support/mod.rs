@@ -34,5 +34,5 @@ pub use proxy::{
 pub use redlock::Redlock;
 pub use sentinel::Sentinels;
 pub use server::{Server, shared};
-pub use time::{SECOND, SLACK, millis, wait_until};
+pub use time::{MINUTE, PROMPT, SECOND, SLACK, millis, wait_until};
 pub use worker::{Worker, worker_url};

@@ -3,6 +3,11 @@ use std::time::{Duration, Instant};
 
 pub const SECOND: Duration = Duration::from_secs(1);
 
+pub const MINUTE: Duration = SECOND.saturating_mul(60);
+
+/// How long anything may take on a busy machine that happens at once, or because somebody was woken.
+pub const PROMPT: Duration = SECOND.saturating_mul(10);
+
 /// What a busy machine may add to an upper bound. Lower bounds need no slack.
 pub const SLACK: Duration = SECOND;
 

@@ -1,20 +1,13 @@
 //! Servers and networks that go away, stall or dawdle, under TLS.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::{thread, time::Instant};
 
 use redlatch::{CancelToken, Error, Wait};
 
 use super::{
     relay::Relay,
-    support::{SECOND, SLACK, chain, millis, tls::TlsServer, wait_until},
+    support::{MINUTE, PROMPT, SECOND, chain, millis, tls::TlsServer, wait_until},
 };
-
-/// How long anything may take on a busy machine that happens at once.
-const PROMPT: Duration = SECOND.saturating_mul(10);
-const MINUTE: Duration = SECOND.saturating_mul(60);
 
 fn evals(server: &TlsServer) -> u64 {
     server.plain().command_calls("evalsha") + server.plain().command_calls("eval")
@@ -85,7 +78,7 @@ fn a_server_that_is_silent_from_the_first_byte_is_given_up_in_time() {
     let start = Instant::now();
     let error = client.lock("x").try_acquire().unwrap_err();
     assert!(matches!(error, Error::Connection(_)), "{error:?}");
-    assert!(start.elapsed() >= timeout && start.elapsed() < timeout + SLACK * 5);
+    assert!(start.elapsed() >= timeout && start.elapsed() < timeout + PROMPT);
 
     // No wait begins with a server that has never shown who it is.
     let error = client.lock("x").acquire().unwrap_err();
@@ -114,19 +107,19 @@ fn requests_that_are_swallowed_cost_their_timeout_and_no_more() {
         "{error:?}"
     );
     assert!(
-        start.elapsed() >= timeout && start.elapsed() < timeout * 2 + SLACK * 5,
+        start.elapsed() >= timeout && start.elapsed() < timeout * 2 + PROMPT,
         "{:?}",
         start.elapsed()
     );
     // Honest to the end: nobody could be asked.
     assert!(guard.wait_lost(PROMPT));
-    assert!(Instant::now() < end + SLACK * 5);
+    assert!(Instant::now() < end + PROMPT);
     let start = Instant::now();
     drop(guard);
-    assert!(start.elapsed() < timeout + SLACK * 5, "{:?}", start.elapsed());
+    assert!(start.elapsed() < timeout + PROMPT, "{:?}", start.elapsed());
     let start = Instant::now();
     drop(client);
-    assert!(start.elapsed() < timeout + SLACK * 5, "{:?}", start.elapsed());
+    assert!(start.elapsed() < timeout + PROMPT, "{:?}", start.elapsed());
 }
 
 #[test]
@@ -162,7 +155,7 @@ fn a_server_whose_words_trickle_in_cannot_exceed_the_timeout() {
     let error = client.lock("x").try_acquire().unwrap_err();
     assert!(matches!(error, Error::Connection(_)), "{error:?}");
     assert!(
-        start.elapsed() >= timeout && start.elapsed() < timeout + SLACK * 5,
+        start.elapsed() >= timeout && start.elapsed() < timeout + PROMPT,
         "{:?}",
         start.elapsed()
     );
@@ -228,6 +221,6 @@ fn a_client_that_listens_goes_at_once() {
     assert!(matches!(waited, Err(Error::Timeout { .. })), "{waited:?}");
     let start = Instant::now();
     drop(client);
-    assert!(start.elapsed() < SECOND * 2 + SLACK * 3, "{:?}", start.elapsed());
+    assert!(start.elapsed() < SECOND * 2 + PROMPT, "{:?}", start.elapsed());
     guard.release().unwrap();
 }

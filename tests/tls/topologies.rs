@@ -10,7 +10,11 @@ use super::support::{
     wait_until,
 };
 
+/// How long handshakes and answers may take on a busy machine.
 const PATIENCE: Duration = SECOND.saturating_mul(30);
+
+/// Long enough to be renewed on a busy machine.
+const LEASE: Duration = SECOND.saturating_mul(6);
 
 fn client(url: &str, authority: &Authority, max_lease: Duration) -> Client {
     let identity = authority.client();
@@ -18,6 +22,9 @@ fn client(url: &str, authority: &Authority, max_lease: Duration) -> Client {
         .url(url)
         .tls(true)
         .tls_ca(authority.pem())
+        .connect_timeout(PATIENCE)
+        .command_timeout(PATIENCE)
+        .node_timeout(LEASE / 3)
         .max_lease(max_lease);
     let builder = builder.tls_client_certificate(identity.certificate, identity.key);
     builder.build().unwrap()
@@ -25,10 +32,10 @@ fn client(url: &str, authority: &Authority, max_lease: Duration) -> Client {
 
 /// Holds a lock past a renewal, and has a waiter come after it.
 fn hold_and_hand_on(client: &Client, other: &Client) {
-    let guard = client.lock("x").lease(SECOND * 2).acquire().unwrap();
-    assert!(!guard.wait_lost(SECOND * 3));
+    let guard = client.lock("x").lease(LEASE).acquire().unwrap();
+    assert!(!guard.wait_lost(LEASE * 3 / 2));
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| other.lock("x").lease(SECOND * 2).acquire_timeout(PATIENCE));
+        let waiting = scope.spawn(|| other.lock("x").lease(LEASE).acquire_timeout(PATIENCE));
         guard.release().unwrap();
         waiting.join().unwrap().unwrap().release().unwrap();
     });
@@ -73,7 +80,7 @@ fn a_redlock_is_spoken_to_over_tls() {
         return;
     }
     let url = format!("redlock://{}", addresses.join(","));
-    let [one, other] = [(); 2].map(|()| client(&url, &authority, SECOND * 2));
+    let [one, other] = [(); 2].map(|()| client(&url, &authority, LEASE));
     // They vote once they have been up for longer than the longest lease.
     wait_until("the nodes to vote", PATIENCE, || {
         one.lock("y").lease(SECOND).try_acquire().is_ok()

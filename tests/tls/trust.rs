@@ -6,21 +6,17 @@ use std::{
     net::TcpListener,
     process::Command,
     thread,
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use redlatch::{Client, ClientBuilder, Error};
 
 use super::support::{
-    SECOND, Server, chain, everything_said,
+    MINUTE, PROMPT, SECOND, Server, chain, everything_said,
     tls::{Authority, HOSTS, TlsServer},
 };
 
 const SECRET: &str = "correcthorsebatterystaple";
-
-/// What a failure that is told at once may take on a busy machine; the timeouts are far longer.
-const PROMPT: Duration = SECOND.saturating_mul(10);
-const MINUTE: Duration = SECOND.saturating_mul(60);
 
 /// Asserts that a client cannot connect, and that it is told why, at once, and without a doubt about what was sent.
 #[track_caller]

@@ -1,5 +1,5 @@
-//! Waiting for locks and permits: that a release wakes those who wait, in which order they are served, and that nothing of a wait
-//! stays behind.
+//! Waiting for locks and permits: that a release wakes those who wait, in which order they are served, and that nothing
+//! of a wait stays behind.
 //!
 //! In nearly all tests a waiter looks by itself only once a minute, and leases last as long. So whatever happens within
 //! seconds happens because somebody was woken. Each test has a server of its own.

@@ -4,13 +4,11 @@ use std::{fmt, str::FromStr, time::Duration};
 
 use redlatch::{Client, Error, Guard, Inspection, Lock, Semaphore, Wait};
 
+pub use crate::support::PROMPT;
 use crate::support::SECOND;
 
 /// How often waiters look by themselves, and how long leases last, where a test is about being woken.
 pub const MINUTE: Duration = SECOND.saturating_mul(60);
-
-/// How long anything may take on a busy machine that happens because somebody was woken.
-pub const PROMPT: Duration = SECOND.saturating_mul(10);
 
 /// How long waits last that are to be served: longer than what is prompt, so that what comes late is told apart from
 /// what never comes, and shorter than what happens without being woken.

@@ -8,8 +8,8 @@ use std::{
 
 use super::{Failure, World, no_timeout, two_commands};
 
-/// Each names to a victim a thing that it needs to know. Not by arguments: everybody can see those, and a URL may hold a
-/// password.
+/// Each names to a victim a thing that it needs to know. Not by arguments: everybody can see those, and a URL may hold
+/// a password.
 const ROLE: &str = "REDLATCH_STAGES_ROLE";
 const URL: &str = "REDLATCH_STAGES_URL";
 const PREFIX: &str = "REDLATCH_STAGES_PREFIX";
@@ -56,7 +56,8 @@ impl Drop for Victim {
     }
 }
 
-/// To be called first of all in `main`. If this process is a victim it plays its part and waits to be killed: then true.
+/// To be called first of all in `main`. If this process is a victim it plays its part and waits to be killed: then
+/// true.
 pub fn end_as_victim() -> Result<bool, Failure> {
     let Ok(role) = env::var(ROLE) else {
         return Ok(false);

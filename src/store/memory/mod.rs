@@ -48,8 +48,8 @@ struct State {
 /// A forked child makes a node of its own behind its parent's, since the parent's mutex may have been locked by a
 /// thread that the child does not have.
 struct Registry {
-    /// 0 for none yet. The first node is there from the beginning, since a thread that was making it could be missing in a
-    /// child, too.
+    /// 0 for none yet. The first node is there from the beginning, since a thread that was making it could be missing
+    /// in a child, too.
     process: AtomicU32,
     stores: Mutex<BTreeMap<String, Weak<Mutex<State>>>>,
     child: OnceLock<Box<Registry>>,
@@ -212,8 +212,8 @@ impl Store for MemoryStore {
         let resource = &ask.hold.resource;
         let (slot, inboxes) = state.own_slot(resource, now)?;
         let outcome = slot.acquire(ask, clock_micros(), now);
-        // It may have left something: nobody else tells those who wait for permits that have ended by themselves, or were
-        // left to this one.
+        // It may have left something: nobody else tells those who wait for permits that have ended by themselves, or
+        // were left to this one.
         slot.serve(inboxes, now);
         if let Err(busy) = outcome {
             return Ok(busy);

@@ -42,6 +42,10 @@ fn tokens(votes: &[Outcome<Vote>]) -> impl Iterator<Item = (usize, u64)> {
 /// How old what is known of a clock may be: two clocks drift apart by some microseconds a second.
 const LONGEST_KNOWN: Duration = Duration::from_secs(10);
 
+/// How long an exchange may have taken for what it told of a clock to be used. It bounds how far ahead of the clocks a
+/// token is drawn: after an answer that was late, or a process that was stopped meanwhile, that would be as much.
+const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(50);
+
 /// What is known of the servers' clocks: from it the lowest token to draw is proposed, so that all draw the same one and
 /// none has to be raised.
 ///
@@ -68,11 +72,14 @@ impl Clocks {
 
     /// Takes in what a server answered at `received` to a request that was sent at `sent`.
     pub(super) fn note(&mut self, at: usize, micros: u64, sent: Moment, received: Moment) {
-        self.0[at] = Some(Reading {
-            micros,
-            sent,
-            round_trip: sent.until(received),
-        });
+        let round_trip = sent.until(received);
+        if round_trip <= LONGEST_ROUND_TRIP {
+            self.0[at] = Some(Reading {
+                micros,
+                sent,
+                round_trip,
+            });
+        }
     }
 
     /// The lowest token to draw, for a request that is sent at `now`; 0 for none.
@@ -138,6 +145,16 @@ mod tests {
         let two: Nodes = [0, 1].into_iter().collect();
         assert!(!stands(&votes, &agreed, two));
         assert!(stands(&votes, &agreed, two | Nodes::only(2)));
+    }
+
+    #[test]
+    fn what_a_late_answer_tells_of_a_clock_is_not_used() {
+        let clock = ManualClock::default();
+        let mut clocks = Clocks::new(1);
+        let sent = clock.now();
+        clock.advance(LONGEST_ROUND_TRIP + Duration::from_micros(1));
+        clocks.note(0, 1_000_000, sent, clock.now());
+        assert_eq!(clocks.floor(clock.now()), 0);
     }
 
     #[test]

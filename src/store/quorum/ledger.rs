@@ -33,6 +33,8 @@ pub(super) struct Held {
     pub(super) fencing_token: u64,
     /// When it ends at the servers.
     pub(super) until: Moment,
+    /// When the last of it ends at single servers: later than that after an extension that no majority confirmed.
+    pub(super) gone_at: Moment,
     /// The servers that do not have it, for all that is known.
     pub(super) missing: Nodes,
     /// Those at which an attempt to get it may still run, and until when nobody is surprised by that.
@@ -49,6 +51,7 @@ impl Held {
             hold: hold.clone(),
             fencing_token,
             until,
+            gone_at: until,
             missing,
             doubtful: Nodes::default(),
             doubt: Doubt::default(),
@@ -56,12 +59,16 @@ impl Held {
             pause: FIRST_PAUSE,
         }
     }
-}
 
-impl Held {
     /// Where of so many servers something of it may stand.
     pub(super) fn may_be_at(&self, servers: usize) -> Nodes {
         (Nodes::all(servers) - self.missing) | self.doubtful
+    }
+
+    /// Tries again to fill in what is missing only after a pause, and a longer one each time.
+    fn pause(&mut self, now: Moment) {
+        self.due = now + self.pause;
+        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 }
 
@@ -134,6 +141,7 @@ impl Ledger {
             return;
         };
         held.until = held.until.max(until);
+        held.gone_at = held.gone_at.max(until);
         held.missing = (held.missing - ours) | gone;
         (held.due, held.pause) = (now, FIRST_PAUSE);
         self.news = self.news | held.missing;
@@ -141,6 +149,13 @@ impl Ledger {
             self.incomplete.remove(&hold.token);
         } else {
             self.incomplete.insert(hold.token.clone());
+        }
+    }
+
+    /// Takes in that single servers may have prolonged it until `until`, and that it is not known whether a majority has.
+    pub(super) fn may_last(&mut self, hold: &Hold, until: Moment) {
+        if let Some(held) = self.held.get_mut(&hold.token) {
+            held.gone_at = held.gone_at.max(until);
         }
     }
 
@@ -158,7 +173,10 @@ impl Ledger {
     pub(super) fn leave(&mut self, nodes: Nodes, hold: &Hold, doubt: Doubt, length: Duration, now: Moment) {
         self.news = self.news | nodes;
         for at in nodes.iter() {
-            let cleanup = Cleanup::new(hold.clone(), doubt, length, now);
+            let mut cleanup = Cleanup::new(hold.clone(), doubt, length, now);
+            if let Some(known) = self.leftovers[at].get(&hold.token) {
+                cleanup = cleanup.and(&known.cleanup);
+            }
             self.leftovers[at].insert(hold.token.clone(), Leftover { cleanup, due: now });
         }
     }
@@ -213,8 +231,7 @@ impl Ledger {
         let Some(held) = self.held.get_mut(&hold.token) else {
             return;
         };
-        held.due = now + held.pause;
-        held.pause = (held.pause * 2).min(LONGEST_PAUSE);
+        held.pause(now);
         if for_good {
             self.incomplete.remove(&hold.token);
         }
@@ -272,8 +289,7 @@ impl Ledger {
                 held.doubt.add(now, rest, failure);
             }
         }
-        held.due = now + held.pause;
-        held.pause = (held.pause * 2).min(LONGEST_PAUSE);
+        held.pause(now);
     }
 }
 
@@ -380,6 +396,27 @@ mod tests {
         book.clock.advance(LONGEST_PAUSE);
         assert_eq!(book.jobs(1).len(), 1);
         book.done(1, &job, Ok(Found::Nothing));
+        assert!(!book.ledger.has_work());
+    }
+
+    #[test]
+    fn a_second_reason_to_take_something_away_does_not_make_the_first_forgotten() {
+        let mut book = Book::with_a_lock();
+        book.ledger.ended(&book.hold);
+        let (hold, now) = (book.hold.clone(), book.clock.now());
+        // An attempt may still run there.
+        let mut doubt = Doubt::default();
+        doubt.add(now, LEASE, &silent());
+        book.ledger.leave(Nodes::only(1), &hold, doubt, LEASE, now);
+        // A repeated release is not answered either.
+        book.ledger
+            .leave(Nodes::only(1), &hold, Doubt::default(), LEASE / 2, now);
+        let job = book.jobs(1).remove(0);
+        book.done(1, &job, Ok(Found::Nothing));
+        assert!(book.ledger.has_work(), "it may yet come to it");
+        book.clock.advance(LEASE);
+        let job = book.jobs(1).remove(0);
+        book.done(1, &job, Ok(Found::Ours));
         assert!(!book.ledger.has_work());
     }
 

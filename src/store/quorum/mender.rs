@@ -164,14 +164,7 @@ impl Shared {
             .iter()
             .map(|(hold, token)| self.panel.scripts.raising(hold, *token));
         let looks: Vec<Call> = looks.collect();
-        let nodes = self.panel.to_be_asked();
-        let errands = lines.iter_mut().enumerate().filter(|(at, _)| nodes.contains(*at));
-        let errands = errands.map(|(at, connection)| Errand {
-            at,
-            connection,
-            calls: &looks,
-        });
-        let answers = self.panel.run(errands.collect(), self.end());
+        let answers = self.panel.ask_on(lines, self.panel.to_be_asked(), &looks, self.end());
         let now = self.panel.clock.now();
         let mut state = self.state.lock();
         for (nth, (hold, _)) in wanted.iter().enumerate() {

@@ -26,7 +26,7 @@ use self::{
     ledger::Held,
     members::{Member, Nodes},
     mender::Mender,
-    panel::{Panel, outcomes, where_it_is},
+    panel::{Panel, complete, outcomes, where_it_is},
     tally::{Outcome, Verdict, Vote},
     upkeep::QuorumUpkeep,
 };
@@ -46,8 +46,6 @@ use crate::{
     sync::Mutex,
 };
 
-const DEFAULT_PORT: u16 = 6379;
-
 /// With fewer none may be missing.
 const FEWEST: usize = 3;
 
@@ -60,9 +58,12 @@ pub(crate) struct QuorumSettings {
     pub(crate) node_timeout: Duration,
 }
 
+/// For how many answers of one server there is time in a command: to the attempt, to the write-back of the fencing token,
+/// and to the taking back should that fail. A server that is silent uses up the time for each.
+const ANSWERS: u32 = 3;
+
 pub(crate) struct QuorumStore {
     inner: Arc<Inner>,
-    settings: Settings,
 }
 
 struct Inner {
@@ -80,7 +81,7 @@ impl QuorumStore {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Error> {
         let mut members: Vec<Member> = Vec::new();
-        for url in url::one_by_one(url, DEFAULT_PORT)? {
+        for url in url::one_by_one(url, url::SERVER_PORT)? {
             let info = url::parse(&url)?;
             let name = info.addr().to_string();
             if members.iter().any(|member| member.name == name) {
@@ -106,7 +107,7 @@ impl QuorumStore {
             members,
             scripts: Scripts::new(settings.command_timeout, false),
             clock,
-            node_timeout: quorum.node_timeout,
+            node_timeout: quorum.node_timeout.min(settings.command_timeout / ANSWERS),
         });
         Ok(Self {
             inner: Arc::new(Inner {
@@ -115,25 +116,34 @@ impl QuorumStore {
                 clocks,
                 max_lease: quorum.max_lease,
             }),
-            settings: settings.clone(),
         })
     }
 }
 
 impl Drop for QuorumStore {
     fn drop(&mut self) {
-        let bound = self.inner.panel.node_timeout.min(self.settings.command_timeout);
-        self.inner.mender.close(bound);
+        self.inner.mender.close(self.inner.panel.node_timeout);
     }
 }
 
 impl Inner {
-    /// Asks the servers that are worth it, as a holder does.
-    fn ask_as_holder(&self, call: Call, timeout: Duration) -> Result<Vec<Outcome<Found>>, Failure> {
-        let nodes = self.panel.to_be_asked();
-        let answers = self
-            .panel
-            .ask(nodes, Urgency::First, &[call], Instant::now() + timeout)?;
+    /// Asks the servers that are worth it, as a holder does; the others too if those do not decide it.
+    fn ask_as_holder(
+        &self,
+        call: Call,
+        timeout: Duration,
+        decides: impl Fn(&[Outcome<Found>]) -> bool,
+    ) -> Result<Vec<Outcome<Found>>, Failure> {
+        let (panel, calls, end) = (&self.panel, [call], Instant::now() + timeout);
+        let asked = panel.to_be_asked();
+        let mut answers = panel.ask(asked, Urgency::First, &calls, end)?;
+        let left_out = panel.all() - asked;
+        if !left_out.is_empty()
+            && !decides(&outcomes(&answers, 0, reply::found))
+            && let Ok(others) = panel.ask(left_out, Urgency::First, &calls, end)
+        {
+            complete(&mut answers, others);
+        }
         Ok(outcomes(&answers, 0, reply::found))
     }
 
@@ -242,6 +252,7 @@ impl Inner {
     /// What a renewal came to that lets the lock last until `until`.
     fn conclude_renewal(&self, hold: &Hold, until: Moment, found: &[Outcome<Found>]) -> Result<Found, Failure> {
         let Some(verdict) = tally::renewed(found) else {
+            self.mender.note(|ledger, _| ledger.may_last(hold, until));
             return Err(tally::failure(&self.panel.names(), found));
         };
         let ours = where_it_is(found, |found| found.said() == Some(&Found::Ours));
@@ -252,11 +263,19 @@ impl Inner {
             } else if let Some(held) = ledger.ended(hold) {
                 // What is left of it at a minority stands in the way of others.
                 let gone = answered - ours;
-                let length = now.until(until).max(now.until(held.until));
+                let length = now.until(until.max(held.gone_at));
                 ledger.leave(held.may_be_at(found.len()) - gone, hold, held.doubt, length, now);
             }
         });
         Ok(verdict)
+    }
+
+    /// Has the servers release `hold` by `call`.
+    fn give_back(&self, hold: &Hold, call: Call, timeout: Duration) -> Result<Found, Failure> {
+        // Before anything is sent: nothing is filled in from here on.
+        let held = self.mender.note(|ledger, _| ledger.ended(hold));
+        let found = self.ask_as_holder(call, timeout, |found| tally::released(found).is_some())?;
+        self.conclude_release(hold, held, &found)
     }
 
     /// What the release of `hold` came to, which was `held` for all that was known here.
@@ -268,7 +287,12 @@ impl Inner {
                 Some(held) => {
                     let late = held.doubt.may_still_run(now);
                     let doubtful = if late { held.doubtful } else { Nodes::default() };
-                    (held.may_be_at(found.len()), doubtful, held.doubt, now.until(held.until))
+                    (
+                        held.may_be_at(found.len()),
+                        doubtful,
+                        held.doubt,
+                        now.until(held.gone_at),
+                    )
                 }
                 None => (
                     Nodes::all(found.len()),
@@ -345,16 +369,14 @@ impl Store for QuorumStore {
     fn renew(&self, hold: &Hold, lease: Duration, _: Option<Replicas>, timeout: Duration) -> Result<Found, Failure> {
         let inner = &*self.inner;
         let sent = inner.panel.clock.now();
-        let found = inner.ask_as_holder(inner.panel.scripts.renewing(hold, lease), timeout)?;
+        let call = inner.panel.scripts.renewing(hold, lease, None);
+        let found = inner.ask_as_holder(call, timeout, |found| tally::renewed(found).is_some())?;
         inner.conclude_renewal(hold, sent + lease, &found)
     }
 
     fn release(&self, spent: &Spent, repeated: bool, timeout: Duration) -> Result<Found, Failure> {
         let inner = &*self.inner;
-        // Before anything is sent: nothing is filled in from here on.
-        let held = inner.mender.note(|ledger, _| ledger.ended(spent.hold));
-        let found = inner.ask_as_holder(inner.panel.scripts.releasing(spent, repeated), timeout)?;
-        inner.conclude_release(spent.hold, held, &found)
+        inner.give_back(spent.hold, inner.panel.scripts.releasing(spent, repeated), timeout)
     }
 
     /// A release: nobody knows whether others wait.
@@ -364,9 +386,7 @@ impl Store for QuorumStore {
 
     fn evict(&self, hold: &Hold, timeout: Duration) -> Result<Found, Failure> {
         let inner = &*self.inner;
-        let held = inner.mender.note(|ledger, _| ledger.ended(hold));
-        let found = inner.ask_as_holder(inner.panel.scripts.evicting(hold), timeout)?;
-        inner.conclude_release(hold, held, &found)
+        inner.give_back(hold, inner.panel.scripts.evicting(hold), timeout)
     }
 
     fn inspect(&self, resource: &Resource, timeout: Duration) -> Result<Inspection, Failure> {

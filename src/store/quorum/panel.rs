@@ -58,6 +58,10 @@ impl Panel {
         self.members.iter().map(|member| &*member.name).collect()
     }
 
+    pub(super) fn all(&self) -> Nodes {
+        Nodes::all(self.members.len())
+    }
+
     /// Whom to ask now.
     pub(super) fn to_be_asked(&self) -> Nodes {
         to_be_asked(&self.members, self.clock.now())
@@ -81,6 +85,13 @@ impl Panel {
             .zip(&mut lent)
             .map(|(at, connection)| Errand { at, connection, calls });
         Ok(self.run(errands.collect(), end))
+    }
+
+    /// Makes the calls at `nodes`, on [lines](Self::lines) to them, as [`run`](Self::run) does.
+    pub(super) fn ask_on(&self, lines: &mut [Connection], nodes: Nodes, calls: &[Call], end: Instant) -> Answers {
+        let lines = lines.iter_mut().enumerate().filter(|(at, _)| nodes.contains(*at));
+        let errands = lines.map(|(at, connection)| Errand { at, connection, calls });
+        self.run(errands.collect(), end)
     }
 
     /// Makes the calls of all errands at once, within the time that a server has for an answer, and by `end`. Where a
@@ -166,6 +177,16 @@ fn run_open(errands: Vec<Errand>, deadline: Instant) -> Vec<(usize, Result<Answe
     answers
         .map(|((at, process), replies)| (at, replies.map(|replies| Answer { process, replies })))
         .collect()
+}
+
+/// Adds what others have answered, who were asked because the answers so far do not decide it: a server that did not answer
+/// a moment ago may be one of the majority that has the lock.
+pub(super) fn complete(answers: &mut Answers, others: Answers) {
+    for (answer, other) in answers.iter_mut().zip(others) {
+        if answer.is_none() {
+            *answer = other;
+        }
+    }
 }
 
 /// What the servers said to their call number `nth`, as `read` understands it. Every word counts.

@@ -7,10 +7,11 @@ use std::{
 
 use super::{
     Inner,
-    panel::{Errand, outcomes},
+    panel::{complete, outcomes},
+    tally,
 };
 use crate::store::{
-    Chore, Failure, Found, Upkeep, because,
+    Chore, Failure, Found, Upkeep,
     redis::{
         parts::{Call, Connection},
         reply,
@@ -34,20 +35,22 @@ impl QuorumUpkeep {
     fn perform_batch(&mut self, chores: &[Chore], end: Instant) -> Vec<Result<Found, Failure>> {
         let Inner { panel, .. } = &*self.inner;
         let calls = chores.iter().map(|chore| match chore {
-            Chore::Renew(hold, lease, _) => panel.scripts.renewing(hold, *lease),
+            Chore::Renew(hold, lease, _) => panel.scripts.renewing(hold, *lease, None),
             // Nobody has a place here: what is left to take back is what it may hold.
             Chore::Evict(hold) | Chore::Withdraw(hold) => panel.scripts.evicting(hold),
         });
         let calls: Vec<Call> = calls.collect();
-        let nodes = panel.to_be_asked();
-        let errands = self.lines.iter_mut().enumerate().filter(|(at, _)| nodes.contains(*at));
-        let errands = errands.map(|(at, connection)| Errand {
-            at,
-            connection,
-            calls: &calls,
-        });
         let sent = panel.clock.now();
-        let answers = panel.run(errands.collect(), end);
+        let asked = panel.to_be_asked();
+        let mut answers = panel.ask_on(&mut self.lines, asked, &calls, end);
+        let left_out = panel.all() - asked;
+        let is_open = |(nth, chore): (usize, &Chore)| {
+            let found = outcomes(&answers, nth, reply::found);
+            matches!(chore, Chore::Renew(..)) && tally::renewed(&found).is_none()
+        };
+        if !left_out.is_empty() && chores.iter().enumerate().any(is_open) {
+            complete(&mut answers, panel.ask_on(&mut self.lines, left_out, &calls, end));
+        }
         let conclude = |(nth, chore): (usize, &Chore)| {
             let found = outcomes(&answers, nth, reply::found);
             match chore {
@@ -70,8 +73,7 @@ impl Upkeep for QuorumUpkeep {
             if Instant::now() < end {
                 answers.extend(self.perform_batch(batch, end));
             } else {
-                let late = Failure::NotSent(because("the time was over before it could be sent"));
-                answers.extend(batch.iter().map(|_| Err(late.clone())));
+                answers.extend(batch.iter().map(|_| Err(Failure::too_late())));
             }
         }
         answers

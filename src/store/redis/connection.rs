@@ -35,9 +35,9 @@ pub(in crate::store) struct Opener {
     connect_timeout: Duration,
     tls: Option<Tls>,
     aside: Aside,
-    /// Raised when the server closes a connection, or says that it is not the one to ask: those opened before are likely of
-    /// no use any more either (it was restarted or demoted, or an operator or a middlebox cut them off), so the next request
-    /// on each opens anew.
+    /// Raised when the server closes a connection, or says that it is not the one to ask: those opened before are
+    /// likely of no use any more either (it was restarted or demoted, or an operator or a middlebox cut them off), so
+    /// the next request on each opens anew.
     generation: AtomicU64,
 }
 
@@ -121,8 +121,8 @@ impl Opener {
         wire.generation == self.generation.load(Ordering::SeqCst)
     }
 
-    /// Notes that connections as old as `wire` are of no use any more. Only the first of a generation raises it, whoever
-    /// else finds out.
+    /// Notes that connections as old as `wire` are of no use any more. Only the first of a generation raises it,
+    /// whoever else finds out.
     fn supersede(&self, wire: &Wire) {
         let (old, new) = (wire.generation, wire.generation + 1);
         let _ = self
@@ -149,7 +149,9 @@ impl Opener {
                 Some(_) => self.await_consent(wire, deadline),
             };
         }
-        let replies = before_any_request(wire.exchange(&commands, deadline))?;
+        let replies = wire
+            .exchange(&commands, deadline)
+            .map_err(|error| unanswered(error).before_the_request())?;
         for (nth, reply) in replies.into_iter().enumerate() {
             let failure = match reply {
                 Value::Okay => continue,
@@ -172,7 +174,9 @@ impl Opener {
     /// Hears what the server makes of our certificate, or that we have none: in TLS 1.3 it says so only after the
     /// handshake. A request that it refuses in that way would look like one that was cut off and may have run.
     fn await_consent(&self, wire: &mut Wire, deadline: Instant) -> Result<(), Failure> {
-        let replies = before_any_request(wire.exchange([&redis::cmd("PING")], deadline))?;
+        let replies = wire
+            .exchange([&redis::cmd("PING")], deadline)
+            .map_err(|error| unanswered(error).before_the_request())?;
         // Whatever else it has to say, it says to the request too.
         match replies.iter().find_map(reply::turned_away) {
             Some(refusal) => Err(Failure::Unreachable(reply::in_its_words(&refusal))),
@@ -257,7 +261,8 @@ impl Connection {
         self.receive(sent, deadline)
     }
 
-    /// Sends `commands`, the first half of an [`exchange`](Self::exchange): until the other half the connection is closed.
+    /// Sends `commands`, the first half of an [`exchange`](Self::exchange): until the other half the connection is
+    /// closed.
     fn send<'a>(&mut self, commands: impl IntoIterator<Item = &'a Cmd>, deadline: Instant) -> Result<Sent, Failure> {
         let Some(mut wire) = self.wire.take() else {
             return Err(Failure::Cut(because("the connection broke")));
@@ -413,15 +418,6 @@ impl fmt::Display for Flat {
 }
 
 impl error::Error for Flat {}
-
-/// The answers to what is sent on a new connection before any request: whatever became of it, no request has run.
-fn before_any_request(answers: RedisResult<Vec<Value>>) -> Result<Vec<Value>, Failure> {
-    answers.map_err(|error| match unanswered(error) {
-        Failure::Cut(source) => Failure::Unreachable(source),
-        Failure::Silent(source) => Failure::NotSent(source),
-        other => other,
-    })
-}
 
 /// What it means that a request's answer could not be read.
 pub(super) fn unanswered(error: RedisError) -> Failure {

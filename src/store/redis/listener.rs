@@ -84,11 +84,11 @@ impl Post {
         }
     }
 
-    /// Whether there is nothing to say that `wire` is of no use any more.
-    fn is_fit(&self, wire: &Wire) -> bool {
+    /// Whether there is nothing to say that `wire`, which was silent for `silence`, is of no use any more.
+    fn is_fit(&self, wire: &Wire, silence: Duration) -> bool {
         match self {
             Self::Server(opener) => opener.is_current(wire),
-            Self::Cluster { cluster, at, .. } => at.as_ref().is_none_or(|at| cluster.has(at)),
+            Self::Cluster { cluster, at, .. } => at.as_ref().is_none_or(|at| cluster.still_has(at, silence)),
         }
     }
 }
@@ -145,7 +145,7 @@ impl RedisListener {
                 Ok(knock(&message))
             }
             // The server may be well, and no longer the one that knocks.
-            Err(error) if error.is_timeout() && !self.post.is_fit(wire) => {
+            Err(error) if error.is_timeout() && !self.post.is_fit(wire, limit) => {
                 Err(Failure::Cut(because("the connection is of no use any more")))
             }
             Err(error) if error.is_timeout() && !self.doubtful => {

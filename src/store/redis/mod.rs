@@ -19,6 +19,7 @@ mod tls;
 pub(in crate::store) mod url;
 
 use std::{
+    borrow::Borrow,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -38,8 +39,8 @@ use self::{
     sentinel::Sentinels,
 };
 use super::{
-    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Listener, Replicas, Resource, Sequel,
-    SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes, because,
+    Acquired, Ask, AskSeveral, Auditor, Channel, Chore, Failure, Found, Hold, Limit, Listener, Replicas, Resource,
+    Sequel, SeveralAcquired, Spent, Store, Turn, Upkeep, Wishes,
 };
 use crate::{
     Error, Inspection,
@@ -131,32 +132,50 @@ impl RedisStore {
             return Ok(None);
         };
         let armed = interrupt.arm(move || hang_up.hang_up());
-        let armed = armed.ok_or_else(|| Failure::NotSent(because("the wait was cancelled")))?;
-        Ok(Some(armed))
+        Ok(Some(armed.ok_or_else(Failure::cancelled)?))
     }
 
-    /// Runs the scripts of a holder, each server's in one round trip. In a cluster one may have to be run `alone`, within
-    /// what is left of the time, since its slot is elsewhere by now.
+    /// Runs scripts, unless `interrupt` is tripped, and until it is.
+    fn run_until<'a>(
+        connection: &mut Connection,
+        interrupt: Option<&Interrupt>,
+        calls: &[impl Borrow<Call<'a>>],
+        deadline: Instant,
+    ) -> Result<Vec<Result<Value, Failure>>, Failure> {
+        let _armed = Self::open_until(connection, interrupt, deadline)?;
+        script::run_if_open(connection, calls, deadline)
+    }
+
+    /// Runs the scripts of a holder, each server's in one round trip. In a cluster one may have to be run `alone`,
+    /// within what is left of the time, since its slot is elsewhere by now.
     fn call_all(
         &self,
         calls: &[Call],
-        timeout: Duration,
+        limit: &Limit,
         alone: impl Fn(usize, Duration) -> Result<Found, Failure>,
     ) -> Vec<Result<Found, Failure>> {
         let begin = Instant::now();
         match &self.route {
             Route::One(node) => {
                 let replies = node
-                    .connection(Urgency::First, timeout)
-                    .and_then(|(mut connection, deadline)| script::run(&mut connection, calls, deadline));
+                    .connection(Urgency::First, limit.timeout)
+                    .and_then(|(mut connection, deadline)| {
+                        Self::run_until(&mut connection, limit.interrupt, calls, deadline)
+                    });
                 let replies = replies.unwrap_or_else(|failure| vec![Err(failure); calls.len()]);
                 replies.into_iter().map(|reply| reply::found(reply?)).collect()
             }
             Route::Cluster(cluster) => {
-                let replies = cluster.run_at_once(calls, timeout / 2);
+                let half = limit.timeout / 2;
+                let replies = cluster.run_at_once(calls, half, |connection, calls, deadline| {
+                    Self::run_until(connection, limit.interrupt, calls, deadline)
+                });
                 let answers = replies.into_iter().enumerate().map(|(at, reply)| match reply {
                     Some(reply) => reply::found(reply?),
-                    None => alone(at, timeout.saturating_sub(begin.elapsed())),
+                    None => {
+                        limit.check()?;
+                        alone(at, limit.timeout.saturating_sub(begin.elapsed()))
+                    }
                 });
                 answers.collect()
             }
@@ -224,16 +243,16 @@ impl Store for RedisStore {
         reply::several_acquired(reply, call.keys())
     }
 
-    fn renew_several(&self, holds: &[&Hold], lease: Duration, timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let renewing: Vec<_> = holds.iter().map(|hold| self.scripts.renewing(hold, lease)).collect();
-        self.call_all(&renewing, timeout, |at, timeout| {
+    fn renew_several(&self, holds: &[&Hold], lease: Duration, limit: &Limit) -> Vec<Result<Found, Failure>> {
+        let renewing = holds.iter().map(|hold| self.scripts.renewing(hold, lease, None));
+        self.call_all(&renewing.collect::<Vec<_>>(), limit, |at, timeout| {
             self.renew(holds[at], lease, None, timeout)
         })
     }
 
-    fn release_several(&self, spent: &[Spent], repeated: bool, timeout: Duration) -> Vec<Result<Found, Failure>> {
+    fn release_several(&self, spent: &[Spent], repeated: bool, limit: &Limit) -> Vec<Result<Found, Failure>> {
         let releasing = spent.iter().map(|spent| self.scripts.releasing(spent, repeated));
-        self.call_all(&releasing.collect::<Vec<_>>(), timeout, |at, timeout| {
+        self.call_all(&releasing.collect::<Vec<_>>(), limit, |at, timeout| {
             self.release(&spent[at], repeated, timeout)
         })
     }
@@ -252,13 +271,13 @@ impl Store for RedisStore {
         replicas: Option<Replicas>,
         timeout: Duration,
     ) -> Result<Found, Failure> {
-        let mut call = self.scripts.renewing(hold, lease);
+        let mut call = self.scripts.renewing(hold, lease, replicas);
         let slot = call.slot();
         let mut attempt = |connection: &mut Connection, asking, deadline| {
             call.set_asking(asking);
             let mut reply = script::run(connection, &[&call], deadline)?.remove(0)?;
             if reply::is_split(&reply) {
-                call = self.scripts.renewing_alone(hold, lease);
+                call = self.scripts.renewing_alone(hold, lease, replicas);
                 call.set_asking(asking);
                 reply = script::run(connection, &[&call], deadline)?.remove(0)?;
             }

@@ -39,8 +39,8 @@ impl Node {
         self.pool.check_out(urgency, deadline)
     }
 
-    /// A pooled connection, and by when `timeout` is over. At most half of it goes into waiting for a free one: with next
-    /// to nothing left, a request would only look like one to a server that is silent or away.
+    /// A pooled connection, and by when `timeout` is over. At most half of it goes into waiting for a free one: with
+    /// next to nothing left, a request would only look like one to a server that is silent or away.
     pub(super) fn connection(&self, urgency: Urgency, timeout: Duration) -> Result<(Lent<'_>, Instant), Failure> {
         let now = Instant::now();
         let connection = self.pool.check_out(urgency, now + timeout / 2)?;

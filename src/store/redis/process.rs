@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use redis::Value;
 
-use super::{connection::Connection, reply};
+use super::{connection::Connection, permission, reply};
 use crate::{
     clock::Moment,
     error::Source,
@@ -37,16 +37,15 @@ pub(in crate::store) fn ask(connection: &mut Connection, deadline: Instant) -> R
     let mut info = redis::cmd("INFO");
     info.arg("server");
     let answer = connection.exchange([&info], deadline)?.remove(0);
-    Ok(match answer {
-        Value::ServerError(error) if error.code() == "NOPERM" => Err(because(
-            "the server's user lacks the permission to run the command `info`",
-        )),
-        Value::ServerError(error) => match reply::failure(error) {
-            Failure::Denied(why) | Failure::Refused(why) => Err(why),
-            failure => return Err(failure),
-        },
-        answer => told(&reply::parsed::<String>(answer)?),
-    })
+    let answer = permission::checked_command("info", answer).and_then(|answer| match answer {
+        Value::ServerError(error) => Err(reply::failure(error)),
+        answer => Ok(answer),
+    });
+    match answer {
+        Ok(answer) => Ok(told(&reply::parsed::<String>(answer)?)),
+        Err(Failure::Denied(why) | Failure::Refused(why)) => Ok(Err(why)),
+        Err(failure) => Err(failure),
+    }
 }
 
 fn told(text: &str) -> Identity {

@@ -1,22 +1,14 @@
-//! The Lua scripts and how they are run.
+//! The Lua scripts: which one does what, on which keys and with which arguments.
 
-use std::{
-    borrow::Borrow,
-    iter,
-    time::{Duration, Instant},
-};
+use std::{iter, time::Duration};
 
-use redis::{Arg, Cmd, ToRedisArgs, Value};
+use redis::{Arg, Cmd, ToRedisArgs};
 
-mod quorum;
-
-use super::{
-    connection::{self, Connection},
-    permission, reply,
-};
+pub(in crate::store) use self::run::run_on_all;
+pub(super) use self::run::{run, run_if_open};
 use crate::{
     keys,
-    store::{Ask, AskSeveral, Chore, Failure, Hold, KEPT, Kind, Resource, Sequel, Spent, millis_rounded_up},
+    store::{Ask, AskSeveral, Chore, Hold, KEPT, Kind, Replicas, Resource, Sequel, Spent, millis_rounded_up},
 };
 
 pub(in crate::store) struct Scripts {
@@ -46,13 +38,15 @@ const IN_CLUSTER: &str = "local in_cluster = true\n";
 
 /// The text of a script: what every one begins with, the kind of slot that it is for, if it is for one, and itself.
 macro_rules! text {
-    ($($part:literal),+) => {
-        concat!(
-            include_str!("../scripts/base.lua"), "\n",
-            $(include_str!(concat!("../scripts/", $part)), "\n"),+
-        )
+    ($($part:literal),+) => { text!(@ "base.lua" $(, $part)+) };
+    (@ $($part:literal),+) => {
+        concat!($(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/scripts/", $part)), "\n"),+)
     };
 }
+
+// They use it.
+mod quorum;
+mod run;
 
 macro_rules! kit {
     ($slot:literal, $in_cluster:expr) => {
@@ -176,7 +170,7 @@ impl Scripts {
     /// What a chore of the background work asks for.
     pub(super) fn doing(&self, chore: &Chore) -> Call<'_> {
         match chore {
-            Chore::Renew(hold, lease, _) => self.renewing(hold, *lease),
+            Chore::Renew(hold, lease, replicas) => self.renewing(hold, *lease, *replicas),
             Chore::Evict(hold) => self.evicting(hold),
             Chore::Withdraw(hold) => self.withdrawing(hold),
         }
@@ -204,22 +198,22 @@ impl Scripts {
         }
     }
 
-    pub(in crate::store) fn renewing(&self, hold: &Hold, lease: Duration) -> Call<'_> {
-        self.kit(&hold.resource)
-            .renew
-            .on(&hold.resource, &[])
-            .arg(hold.token.as_bytes())
-            .arg(millis_rounded_up(lease))
+    /// One that these replicas are to confirm writes in any case: see the script.
+    pub(in crate::store) fn renewing(&self, hold: &Hold, lease: Duration, replicas: Option<Replicas>) -> Call<'_> {
+        let renew = &self.kit(&hold.resource).renew;
+        Self::to_renew(renew.on(&hold.resource, &[]), hold, lease, replicas)
     }
 
-    /// As [`renewing`](Self::renewing), but the limit of a semaphore is left alone: while a cluster moves their slot, they may
-    /// be at two nodes.
-    pub(super) fn renewing_alone(&self, hold: &Hold, lease: Duration) -> Call<'_> {
+    /// As [`renewing`](Self::renewing), but the limit of a semaphore is left alone: while a cluster moves their slot,
+    /// they may be at two nodes.
+    pub(super) fn renewing_alone(&self, hold: &Hold, lease: Duration, replicas: Option<Replicas>) -> Call<'_> {
         let renew = &self.kit(&hold.resource).renew;
-        renew
-            .on_keys(&hold.resource, iter::empty())
-            .arg(hold.token.as_bytes())
-            .arg(millis_rounded_up(lease))
+        Self::to_renew(renew.on_keys(&hold.resource, iter::empty()), hold, lease, replicas)
+    }
+
+    fn to_renew<'a>(call: Call<'a>, hold: &Hold, lease: Duration, replicas: Option<Replicas>) -> Call<'a> {
+        let call = call.arg(hold.token.as_bytes()).arg(millis_rounded_up(lease));
+        if replicas.is_some() { call.arg(1) } else { call }
     }
 
     /// The holder's own release, which leaves a mark.
@@ -400,118 +394,4 @@ impl Call<'_> {
         }
         command
     }
-}
-
-/// Runs scripts in one round trip, or in two if the server has to be given their text. Returns an answer for each;
-/// server errors are replies, but for those about permissions.
-pub(super) fn run<'a>(
-    connection: &mut Connection,
-    calls: &[impl Borrow<Call<'a>>],
-    deadline: Instant,
-) -> Result<Vec<Result<Value, Failure>>, Failure> {
-    connection.open(deadline)?;
-    run_if_open(connection, calls, deadline)
-}
-
-/// As [`run`], but never on another connection than before.
-pub(super) fn run_if_open<'a>(
-    connection: &mut Connection,
-    calls: &[impl Borrow<Call<'a>>],
-    deadline: Instant,
-) -> Result<Vec<Result<Value, Failure>>, Failure> {
-    let calls: Vec<&Call> = calls.iter().map(Borrow::borrow).collect();
-    let commands = calls.iter().map(|call| (call.asking, &call.command));
-    let mut replies = exchange(connection, commands, deadline)?;
-    let unknown = unknown_among(&replies);
-    if !unknown.is_empty() {
-        let in_full: Vec<Cmd> = unknown.iter().map(|&at| calls[at].in_full()).collect();
-        let commands = unknown.iter().map(|&at| calls[at].asking).zip(&in_full);
-        let answers = exchange(connection, commands, deadline)?;
-        for (at, reply) in unknown.into_iter().zip(answers) {
-            replies[at] = reply;
-        }
-    }
-    let replies = calls.iter().zip(replies);
-    Ok(replies.map(|(call, reply)| permission::checked(call, reply)).collect())
-}
-
-/// Sends commands at once, those that are to be behind an ASKING, which is good for one command only, and returns a
-/// reply for each.
-fn exchange<'a>(
-    connection: &mut Connection,
-    commands: impl Iterator<Item = (bool, &'a Cmd)> + Clone,
-    deadline: Instant,
-) -> Result<Vec<Value>, Failure> {
-    let asking = redis::cmd("ASKING");
-    let all = commands
-        .clone()
-        .flat_map(|(asks, command)| asks.then_some(&asking).into_iter().chain([command]));
-    let mut replies = connection.exchange(all, deadline)?.into_iter();
-    let answers = commands.filter_map(|(asks, _)| {
-        let granted = if asks { replies.next()? } else { Value::Okay };
-        let answer = replies.next()?;
-        // If it may not be asked, the answer says no more than that the node has not got the key.
-        Some(if matches!(granted, Value::ServerError(_)) {
-            granted
-        } else {
-            answer
-        })
-    });
-    Ok(answers.collect())
-}
-
-/// Which of the scripts the server did not know.
-fn unknown_among(replies: &[Value]) -> Vec<usize> {
-    (0..replies.len())
-        .filter(|&at| reply::is_unknown_script(&replies[at]))
-        .collect()
-}
-
-/// Runs scripts on several connections, all at once: as [`run_if_open`] on each.
-pub(in crate::store) fn run_on_all(
-    batches: &mut [(&mut Connection, &[Call])],
-    deadline: Instant,
-) -> Vec<Result<Vec<Result<Value, Failure>>, Failure>> {
-    let requests = batches
-        .iter_mut()
-        .map(|(connection, calls)| (&mut **connection, calls.iter().map(|call| &call.command)));
-    let mut answers = connection::exchange_all(requests, deadline);
-    let unknown: Vec<Vec<usize>> = answers
-        .iter()
-        .map(|replies| {
-            replies
-                .as_ref()
-                .map_or_else(|_| Vec::new(), |replies| unknown_among(replies))
-        })
-        .collect();
-    if unknown.iter().any(|unknown| !unknown.is_empty()) {
-        let (mut concerned, mut requests) = (Vec::new(), Vec::new());
-        for (at, (connection, calls)) in batches.iter_mut().enumerate() {
-            if !unknown[at].is_empty() {
-                concerned.push(at);
-                let in_full: Vec<Cmd> = unknown[at].iter().map(|&call| calls[call].in_full()).collect();
-                requests.push((&mut **connection, in_full));
-            }
-        }
-        let requests = requests
-            .iter_mut()
-            .map(|(connection, commands)| (&mut **connection, &*commands));
-        for (at, replies) in concerned.into_iter().zip(connection::exchange_all(requests, deadline)) {
-            match (&mut answers[at], replies) {
-                (Ok(known), Ok(replies)) => {
-                    for (&call, reply) in unknown[at].iter().zip(replies) {
-                        known[call] = reply;
-                    }
-                }
-                (answer, replies) => *answer = replies,
-            }
-        }
-    }
-    let answers = batches.iter().zip(answers);
-    answers
-        .map(|((_, calls), replies)| {
-            let replies = calls.iter().zip(replies?);
-            Ok(replies.map(|(call, reply)| permission::checked(call, reply)).collect())
-        })
-        .collect()
 }

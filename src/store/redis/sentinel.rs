@@ -1,8 +1,8 @@
 //! Finding the master of a deployment that Redis Sentinel watches over.
 //!
-//! It is asked for whenever a connection is opened, and every connection is opened anew after the former master hung up,
-//! stayed silent, or said that it is one no longer: so all of a client follows a failover by itself. The steps are those of
-//! Redis's "Guidelines for Redis clients with support for Redis Sentinel".
+//! It is asked for whenever a connection is opened, and every connection is opened anew after the former master hung
+//! up, stayed silent, or said that it is one no longer: so all of a client follows a failover by itself. The steps are
+//! those of Redis's "Guidelines for Redis clients with support for Redis Sentinel".
 
 use std::{sync::Arc, time::Instant};
 
@@ -22,7 +22,7 @@ use crate::{
 pub(super) struct Sentinels {
     /// The name under which they know the master.
     master: String,
-    /// The one that answered last comes first.
+    /// The one that last led to the master comes first, those that lately led nowhere last.
     sentinels: Mutex<Vec<Arc<Opener>>>,
 }
 
@@ -56,10 +56,21 @@ impl Sentinels {
 
     /// Opens a connection to the master by `deadline`, with `opener`'s log-in.
     ///
-    /// When the sentinels answer and the master does not, that may pass: it is no failure of the kind that a wrong address
-    /// makes.
+    /// When the sentinels answer and the master does not, that may pass: it is no failure of the kind that a wrong
+    /// address makes. But the one that named it may have missed a failover, and not hear of it for long: the next time
+    /// the others are asked first.
     pub(super) fn open_master(&self, opener: &Opener, deadline: Instant) -> Result<Wire, Failure> {
-        let address = self.address(deadline)?;
+        let (sentinel, address) = self.address(deadline)?;
+        let opened = self.open_at(&address, opener, deadline);
+        match opened {
+            Ok(_) => self.prefer(&sentinel),
+            Err(_) => self.ask_last(&sentinel),
+        }
+        opened
+    }
+
+    /// Opens a connection to the master that is said to be at `address`.
+    fn open_at(&self, address: &ConnectionAddr, opener: &Opener, deadline: Instant) -> Result<Wire, Failure> {
         let not_there = |why, source| {
             Failure::NotSent(Arc::new(NoMaster {
                 name: self.master.clone(),
@@ -68,7 +79,7 @@ impl Sentinels {
                 source,
             }))
         };
-        let mut wire = opener.open_at(&address, deadline).map_err(|failure| match failure {
+        let mut wire = opener.open_at(address, deadline).map_err(|failure| match failure {
             Failure::Unreachable(source) => not_there("it cannot be reached", Some(source)),
             other => other,
         })?;
@@ -91,7 +102,7 @@ impl Sentinels {
     }
 
     /// Where the master is, as the first sentinel says that knows it.
-    fn address(&self, deadline: Instant) -> Result<ConnectionAddr, Failure> {
+    fn address(&self, deadline: Instant) -> Result<(Arc<Opener>, ConnectionAddr), Failure> {
         let sentinels = self.sentinels.lock().clone();
         // Half of the time is the master's.
         let now = Instant::now();
@@ -101,10 +112,7 @@ impl Sentinels {
             let now = Instant::now();
             let share = end.saturating_duration_since(now) / (sentinels.len() - tried) as u32;
             match self.ask(sentinel, now + share) {
-                Ok(Some(address)) => {
-                    self.prefer(sentinel);
-                    return Ok(address);
-                }
+                Ok(Some(address)) => return Ok((sentinel.clone(), address)),
                 Ok(None) => {
                     let why = format!("the sentinels do not know a master `{}`", self.master);
                     last = Some(Failure::Denied(because(why)));
@@ -122,14 +130,9 @@ impl Sentinels {
         connection.open(deadline)?;
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.master);
-        // Whatever became of it: the request proper has not been sent.
         let answer = connection
             .exchange([&command], deadline)
-            .map_err(|failure| match failure {
-                Failure::Cut(source) => Failure::Unreachable(source),
-                Failure::Silent(source) => Failure::NotSent(source),
-                other => other,
-            })?
+            .map_err(Failure::before_the_request)?
             .remove(0);
         let found: Option<(String, u16)> = match answer {
             Value::ServerError(error) if error.details().is_some_and(|text| text.contains("unknown command")) => {
@@ -151,6 +154,14 @@ impl Sentinels {
         let mut sentinels = self.sentinels.lock();
         if let Some(at) = sentinels.iter().position(|other| Arc::ptr_eq(other, sentinel)) {
             sentinels[..=at].rotate_right(1);
+        }
+    }
+
+    /// Has `sentinel` asked last from now on.
+    fn ask_last(&self, sentinel: &Arc<Opener>) {
+        let mut sentinels = self.sentinels.lock();
+        if let Some(at) = sentinels.iter().position(|other| Arc::ptr_eq(other, sentinel)) {
+            sentinels[at..].rotate_left(1);
         }
     }
 }

@@ -4,6 +4,12 @@ use redis::{ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo};
 
 use crate::Error;
 
+/// Where a server listens unless the URL says otherwise.
+pub(in crate::store) const SERVER_PORT: u16 = 6379;
+
+/// Where a sentinel listens unless the URL says otherwise.
+const SENTINEL_PORT: u16 = 26379;
+
 /// The servers that `scheme://[user:password@]host[:port],host[:port],…[/rest]` names, each as the URL of one server at
 /// `default_port` unless it says otherwise; the log-in and the rest are the same for all.
 pub(in crate::store) fn one_by_one(text: &str, default_port: u16) -> Result<Vec<String>, Error> {
@@ -28,7 +34,7 @@ pub(in crate::store) fn one_by_one(text: &str, default_port: u16) -> Result<Vec<
 
 /// The nodes that `redis-cluster://[user:password@]host[:port],…` names.
 pub(super) fn parse_cluster(text: &str) -> Result<Vec<ConnectionInfo>, Error> {
-    let nodes: Result<Vec<_>, _> = one_by_one(text, 6379)?.iter().map(|url| parse(url)).collect();
+    let nodes: Result<Vec<_>, _> = one_by_one(text, SERVER_PORT)?.iter().map(|url| parse(url)).collect();
     let nodes = nodes?;
     if nodes.iter().any(|node| node.redis_settings().db() != 0) {
         return Err(Error::invalid(
@@ -47,8 +53,6 @@ pub(super) struct Watched {
     /// The log-in and the database at the master.
     pub(super) login: RedisConnectionInfo,
 }
-
-const SENTINEL_PORT: u16 = 26379;
 
 /// Reads `redis-sentinel://[user:password@]host[:port],…[/database]#master`.
 pub(super) fn parse_sentinels(text: &str) -> Result<Watched, Error> {

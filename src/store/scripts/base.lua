@@ -1,13 +1,14 @@
--- Stands before every script. After it comes the kind of what is held, which the scripts know as a slot. It takes its own
--- keys and arguments away from KEYS and ARGV, and defines
+-- Stands before every script. After it comes the kind of what is held, which the scripts know as a slot. It takes its
+-- own keys and arguments away from KEYS and ARGV, and defines
 --
+--   slot_key               the key of what is held
 --   slot_permits           how many permits one hold has
 --   slot_is_shared         whether others may hold some of it at the same time
 --   slot_refusal           an error if the caller may not use it, or nil
 --   slot_take(token, ms, line, place)
 --                          grants it if it is the token's already, left to it, or free and nobody in the line is ahead;
---                          without a line nobody is. Returns true; or false, in how many ms that may change (-1 for never),
---                          and whether some of it is free all the same
+--                          without a line nobody is. Returns true; or false, in how many ms that may change (-1 for
+--                          never), and whether some of it is free all the same
 --   slot_found(token)      1 if the token holds it, 0 if it does not, -1 if something else stands there
 --   slot_prolong(token, ms)   makes the hold last at least so long from now; never shortens it
 --   slot_drop(token)       takes it from its holder
@@ -16,8 +17,8 @@
 --                          drop_claim(token, count), message(ms, waiter)
 --   slot_mark_release(marks, mark, ms), slot_was_released(marks, mark, fencing_token)
 --                          note that a hold was released; tell whether that was noted, nil if it cannot be known
---   slot_look()            the holders and claims with their remaining ms (-1 for no end), the declared limit, the one that
---                          governs
+--   slot_look()            the holders and claims with their remaining ms (-1 for no end), the declared limit, the one
+--                          that governs
 
 local call, pcall = redis.call, redis.pcall
 

@@ -2,8 +2,8 @@
 --
 -- KEYS  the slot's, then 1 fencing counter   2 waiters
 -- ARGV  the slot's
--- Returns  {{holder or claim and remaining ms, -1 for no end, again and again}, fencing counter or nil if its key holds something
---          else, how many wait, declared limit, limit that governs}
+-- Returns  {{holder or claim and remaining ms, -1 for no end, again and again}, fencing counter or nil if its key holds
+--          something else, how many wait, declared limit, limit that governs}
 
 if slot_refusal and string.find(slot_refusal.err, 'KEYCONFLICT') then
   return slot_refusal

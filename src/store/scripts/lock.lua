@@ -5,6 +5,7 @@
 -- KEYS  1 lock
 
 local lock = table.remove(KEYS, 1)
+local slot_key = lock
 local slot_permits = 1
 -- Whether there may be some of it left for others when somebody has it.
 local slot_is_shared = false
@@ -88,8 +89,8 @@ local function slot_is_overdrawn()
   return false
 end
 
--- Notes that the holder has released it, so that a repetition knows. With GET a key of another type is left as it is: it
--- is not ours to overwrite. Without memory for the mark the release stands all the same.
+-- Notes that the holder has released it, so that a repetition knows. With GET a key of another type is left as it is:
+-- it is not ours to overwrite. Without memory for the mark the release stands all the same.
 local function slot_mark_release(marks, mark, ms)
   pcall('SET', marks, mark, 'PX', ms, 'GET')
 end

@@ -1,8 +1,8 @@
 -- Who waits for the slot, and what is left to them. Stands before the scripts that need it.
 --
 -- A waiter is its token in the queue (a sorted set, by place) and "<lives until, in ms> <claim in ms> <permits>
--- <channel>" at its token in a hash. A claim of 0 lasts as long as the waiter lives. A waiter that does not come for its
--- claim counts as dead when that is over, until it asks again.
+-- <channel>" at its token in a hash. A claim of 0 lasts as long as the waiter lives. A waiter that does not come for
+-- its claim counts as dead when that is over, until it asks again.
 
 -- How many are in the queue: nobody, if its key holds something else.
 local function length(queue)
@@ -23,8 +23,8 @@ local function queue_at(queue, waiters)
   end
 
   -- Gives the token a place, or keeps it, along with those of its companions: others of the same channel, token and
-  -- place, again and again from ARGV[first] on. Whether the keys may be given a TTL at all is found out before the first
-  -- write, and each has one before anything else can fail.
+  -- place, again and again from ARGV[first] on. Whether the keys may be given a TTL at all is found out before the
+  -- first write, and each has one before anything else can fail.
   function self.enter(token, place, channel, lasts, claim, first)
     local known = call('ZSCORE', queue, token)
     local own = place or 0
@@ -97,8 +97,8 @@ local function queue_at(queue, waiters)
     return type(heard) == 'number' and (in_cluster or heard > 0)
   end
 
-  -- Tells the next two other clients whom that would serve when the claim is over, one after the other, lest the slot lies
-  -- idle because the owner does not come. All waiters of a client that was stopped are as dead as the first.
+  -- Tells the next two other clients whom that would serve when the claim is over, one after the other, lest the slot
+  -- lies idle because the owner does not come. All waiters of a client that was stopped are as dead as the first.
   local function alert_others(owner, at)
     local told = {[owner.channel] = true}
     local delay = owner.claim
@@ -125,9 +125,9 @@ local function queue_at(queue, waiters)
     end
   end
 
-  -- Leaves what is free to those who wait, as claims, in their order. One that needs more than there is stops the others
-  -- if it keeps to its turn, and is passed over if not. One that does not keep to its turn is taken out if nobody hears
-  -- the knock. Nothing here can fail for want of memory once the script has written.
+  -- Leaves what is free to those who wait, as claims, in their order. One that needs more than there is stops the
+  -- others if it keeps to its turn, and is passed over if not. One that does not keep to its turn is taken out if
+  -- nobody hears the knock. Nothing here can fail for want of memory once the script has written.
   function self.serve()
     local at = 0
     while slot.has_room(1) do

@@ -1,5 +1,5 @@
--- Grants the lock on one of several servers if it is free, or already the caller's, and draws a fencing token. Those that
--- wait for it have no places here.
+-- Grants the lock on one of several servers if it is free, or already the caller's, and draws a fencing token. Those
+-- that wait for it have no places here.
 --
 -- KEYS  1 lock   2 fencing counter
 -- ARGV  1 token   2 lease in ms   3 how long the counter outlives the grant, in ms   4 the lowest fencing token to draw

@@ -1,8 +1,9 @@
--- Sees to it that the next fencing token which is drawn here is above the given one; with a lease also puts the lock here
--- that a majority of the other servers has granted, if it is free.
+-- Sees to it that the next fencing token which is drawn here is above the given one; with a lease also puts the lock
+-- here that a majority of the other servers has granted, if it is free.
 --
 -- KEYS  1 lock   2 fencing counter
--- ARGV  1 token   2 fencing token   3 how long the counter outlives the grant, in ms   4 what is left of the lease, in ms
+-- ARGV  1 token   2 fencing token   3 how long the counter outlives the grant, in ms
+--       4 what is left of the lease, in ms; may be left out
 -- Returns  1 if the lock is the token's   0 if it is free   -1 if something else stands there
 --          the error KEYCONFLICT fencing if the counter's key holds something else
 

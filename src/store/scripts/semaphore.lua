@@ -4,9 +4,11 @@
 -- is made in one that is called when there are some.
 --
 -- KEYS  1 semaphore   2 limit: "<declared> <the one that governs>"; a renewal may leave it out
--- ARGV  1 the declared limit   2 how many permits one hold has   3 how long the limit is kept after the last lease, in ms
+-- ARGV  1 the declared limit   2 how many permits one hold has
+--       3 how long the limit is kept after the last lease, in ms
 
 local key, limit_key = table.remove(KEYS, 1), table.remove(KEYS, 1)
+local slot_key = key
 local declared, permits = tonumber(table.remove(ARGV, 1)), tonumber(table.remove(ARGV, 1))
 local kept_for = tonumber(table.remove(ARGV, 1))
 local slot_permits = permits
@@ -120,9 +122,9 @@ local function slot_drop(token)
   remove(token, permits)
 end
 
--- Grants its permits to the token if they are that already, left to it, or free and nobody in the line is ahead. Without
--- a line nobody is. Otherwise returns false, in how many ms that may change, -1 for never, and whether some are free all
--- the same.
+-- Grants its permits to the token if they are that already, left to it, or free and nobody in the line is ahead.
+-- Without a line nobody is. Otherwise returns false, in how many ms that may change, -1 for never, and whether some are
+-- free all the same.
 local function slot_take(token, ms, line, place)
   ms = tonumber(ms)
   if ends(token) then
@@ -195,9 +197,9 @@ end
 -- How many marks of releases there are at most.
 local MOST_MARKS = 1000
 
--- Notes that the holder has released its permits, so that a repetition knows: by when that was, since it is the releases
--- that follow which may cover it. A key of another type is left as it is: it is not ours. Without memory for the mark the
--- release stands all the same.
+-- Notes that the holder has released its permits, so that a repetition knows: by when that was, since it is the
+-- releases that follow which may cover it. A key of another type is left as it is: it is not ours. Without memory for
+-- the mark the release stands all the same.
 local function slot_mark_release(marks, mark, ms)
   local marked = pcall('ZADD', marks, string.format('%.0f', micros()), mark)
   if type(marked) == 'table' then

@@ -1,4 +1,5 @@
--- Takes back a place among those who wait, and the claim that came of it, for the others. What the token holds it keeps.
+-- Takes back a place among those who wait, and the claim that came of it, for the others. What the token holds it
+-- keeps.
 --
 -- KEYS  the slot's, then 1 queue   2 waiters
 -- ARGV  the slot's, then 1 token

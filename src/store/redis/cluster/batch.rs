@@ -10,19 +10,17 @@ use redis::Value;
 use super::{Cluster, redirect::Next, slots::Endpoint};
 use crate::store::{
     Failure,
-    redis::{
-        pool::Urgency,
-        script::{self, Call},
-    },
+    redis::{connection::Connection, pool::Urgency, script::Call},
 };
 
 impl Cluster {
-    /// Runs scripts at the nodes that have their keys, as far as is known, within `timeout`. `None` for one that did not
+    /// Runs scripts by `run` at the nodes that have their keys, as far as is known, within `timeout`. `None` for one that did not
     /// run there: it is to be [asked for](Self::ask) alone.
     pub(in crate::store::redis) fn run_at_once(
         &self,
         calls: &[Call],
         timeout: Duration,
+        run: impl Fn(&mut Connection, &[&Call], Instant) -> Result<Vec<Result<Value, Failure>>, Failure>,
     ) -> Vec<Option<Result<Value, Failure>>> {
         let deadline = Instant::now() + timeout;
         self.refresh(deadline);
@@ -43,7 +41,7 @@ impl Cluster {
             let outcome = self
                 .node(address)
                 .connection(Urgency::First, share)
-                .and_then(|(mut connection, deadline)| script::run(&mut connection, &requests, deadline));
+                .and_then(|(mut connection, deadline)| run(&mut connection, &requests, deadline));
             self.note(address, outcome.as_ref().err());
             let replies = outcome.unwrap_or_else(|failure| vec![Err(failure); batch.len()]);
             for (at, reply) in batch.into_iter().zip(replies) {

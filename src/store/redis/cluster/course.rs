@@ -10,7 +10,7 @@ use redis::Value;
 use super::redirect;
 use crate::{
     interrupt::Interrupt,
-    store::{Failure, because},
+    store::Failure,
     sync::{Condvar, Mutex},
 };
 
@@ -94,7 +94,6 @@ impl<'a> Course<'a> {
     }
 
     fn sleep_until(&self, until: Instant) -> Result<(), Failure> {
-        let cancelled = || Failure::NotSent(because("the wait was cancelled"));
         let woken = Arc::new((Mutex::new(false), Condvar::default()));
         let _armed = match self.interrupt {
             Some(interrupt) => {
@@ -103,7 +102,7 @@ impl<'a> Course<'a> {
                     *woken.0.lock() = true;
                     woken.1.notify_all();
                 });
-                Some(armed.ok_or_else(cancelled)?)
+                Some(armed.ok_or_else(Failure::cancelled)?)
             }
             None => None,
         };
@@ -116,7 +115,7 @@ impl<'a> Course<'a> {
             }
             is_woken = woken.1.wait_for(is_woken, left);
         }
-        Err(cancelled())
+        Err(Failure::cancelled())
     }
 }
 

@@ -56,6 +56,8 @@ struct State {
     /// Whether a thread is asking for the map.
     learning: bool,
     nodes: HashMap<Endpoint, Entry>,
+    /// The lanes of nodes that were forgotten, and when: what is done there may still wait for such a node to answer.
+    retired: HashMap<usize, Instant>,
 }
 
 struct Entry {
@@ -166,11 +168,9 @@ impl Cluster {
             if let Some(owner) = self.map().owner(slot) {
                 return Ok(owner.clone());
             }
-            let begin = Instant::now();
-            self.learn(begin.checked_sub(FRESH).unwrap_or(begin), course.deadline, None)?;
+            self.learn_unless_fresh(course.deadline)?;
             if self.map().owner(slot).is_none() && !course.pause()? {
-                let why = format!("no node of the cluster serves slot {slot}, which the key is in");
-                return Err(Failure::Unready(because(why)));
+                return Err(unserved(slot));
             }
         }
     }
@@ -250,6 +250,12 @@ impl Cluster {
         outcome.map(drop)
     }
 
+    /// As [`learn`](Self::learn), unless the map was told a moment ago.
+    fn learn_unless_fresh(&self, deadline: Instant) -> Result<(), Failure> {
+        let now = Instant::now();
+        self.learn(now.checked_sub(FRESH).unwrap_or(now), deadline, None)
+    }
+
     /// Asks one node after the other for the map, those first that are likely to answer.
     fn ask_around(&self, deadline: Instant, avoid: Option<&Endpoint>) -> Result<SlotMap, Failure> {
         let mut worst = None;
@@ -269,10 +275,9 @@ impl Cluster {
         }
         let tried = candidates.len();
         let nobody = |source| -> Source { Arc::new(NobodyAsked { tried, source }) };
-        Err(match worst {
-            // Nothing was asked but where to ask.
-            Some(Failure::Cut(source) | Failure::Unreachable(source)) => Failure::Unreachable(nobody(source)),
-            Some(Failure::Silent(source) | Failure::NotSent(source)) => Failure::NotSent(nobody(source)),
+        Err(match worst.map(Failure::before_the_request) {
+            Some(Failure::Unreachable(source)) => Failure::Unreachable(nobody(source)),
+            Some(Failure::NotSent(source)) => Failure::NotSent(nobody(source)),
             Some(answer) => answer,
             None => Failure::Unreachable(because("the cluster has no nodes")),
         })
@@ -303,14 +308,20 @@ impl Cluster {
         let mut known: Vec<&Endpoint> = state.map.nodes().collect();
         // Not all at the same one.
         fastrand::shuffle(&mut known);
-        let mut all: Vec<Endpoint> = Vec::new();
+        let mut likely: Vec<Endpoint> = Vec::new();
+        let mut suspects = Vec::new();
         for address in known.into_iter().chain(&self.seeds) {
-            if !all.contains(address) {
-                all.push(address.clone());
+            let is_suspect = state.nodes.get(address).is_some_and(|entry| entry.suspect);
+            let those = if is_suspect { &mut suspects } else { &mut likely };
+            if !those.contains(address) {
+                those.push(address.clone());
             }
         }
-        let is_suspect = |address: &Endpoint| state.nodes.get(address).is_some_and(|entry| entry.suspect);
-        all.sort_by_key(|address| (Some(address) == avoid, is_suspect(address)));
+        // If all are silent, the last gets next to no time: it must not be the same each time.
+        fastrand::shuffle(&mut suspects);
+        let mut all = likely;
+        all.append(&mut suspects);
+        all.sort_by_key(|address| Some(address) == avoid);
         all
     }
 
@@ -330,6 +341,17 @@ impl Cluster {
         map.nodes().any(|node| node == address) || self.seeds.contains(address)
     }
 
+    /// Whether a node is part of the cluster, as the others say, and not longer than `age` ago. One that was taken out of
+    /// it hangs up on nobody, and a request that it can serve no more is not what finds out if it had no slots.
+    pub(super) fn still_has(&self, address: &Endpoint, age: Duration) -> bool {
+        let now = Instant::now();
+        // If that fails, what was known goes on.
+        let _ = self.learn(now.checked_sub(age).unwrap_or(now), now + age / 4, Some(address));
+        let map = self.map();
+        // Not even if it stands in the URL.
+        map.is_empty() || map.nodes().any(|node| node == address)
+    }
+
     pub(super) fn node(&self, address: &Endpoint) -> Arc<Node> {
         let mut state = self.state.lock();
         if let Some(entry) = state.nodes.get(address) {
@@ -339,7 +361,7 @@ impl Cluster {
         let node = Arc::new(Node::new(Opener::new(&info, &self.settings), self.settings.pool_size));
         let entry = Entry {
             node: node.clone(),
-            lane: state.free_lane(),
+            lane: state.free_lane(self.settings.command_timeout),
             suspect: false,
         };
         state.nodes.insert(address.clone(), entry);
@@ -360,15 +382,26 @@ impl State {
         let is_gone = |address: &Endpoint| !map.nodes().any(|node| node == address) && !seeds.contains(address);
         let gone: Vec<Endpoint> = self.nodes.keys().filter(|address| is_gone(address)).cloned().collect();
         self.map = Arc::new(map);
-        self.told_at = Some(Instant::now());
-        gone.iter().filter_map(|address| self.nodes.remove(address)).collect()
+        let now = Instant::now();
+        self.told_at = Some(now);
+        let gone: Vec<Entry> = gone.iter().filter_map(|address| self.nodes.remove(address)).collect();
+        self.retired.extend(gone.iter().map(|entry| (entry.lane, now)));
+        gone
     }
 
-    /// The least number of a lane that no node has, so that they do not grow as nodes come and go.
-    fn free_lane(&self) -> usize {
-        let is_free = |lane: &usize| self.nodes.values().all(|entry| entry.lane != *lane);
+    /// The least number of a lane that no node has, so that they do not grow as nodes come and go; nor had within
+    /// `rest`, which is how long a request may wait there for a node that is forgotten meanwhile.
+    fn free_lane(&mut self, rest: Duration) -> usize {
+        self.retired.retain(|_, since| since.elapsed() < rest);
+        let is_taken = |lane: usize| self.nodes.values().any(|entry| entry.lane == lane);
+        let is_free = |lane: &usize| !self.retired.contains_key(lane) && !is_taken(*lane);
         (LANE_OF_THE_UNKNOWN + 1..).find(is_free).unwrap_or(LANE_OF_THE_UNKNOWN)
     }
+}
+
+fn unserved(slot: u16) -> Failure {
+    let why = format!("no node of the cluster serves slot {slot}, which the key is in");
+    Failure::Unready(because(why))
 }
 
 /// How much a failure to be told the map says about the cluster: an answer more than silence, and that more than nobody.
@@ -383,71 +416,63 @@ fn weight(failure: &Failure) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::url, *};
+    use super::*;
 
-    fn endpoint(port: u16) -> Endpoint {
+    const TIMEOUT: Duration = Duration::from_secs(3600);
+
+    fn at(port: u16) -> Endpoint {
         let host = "127.0.0.1".to_owned();
         Endpoint { host, port }
     }
 
+    /// A cluster of which one node is in the URL.
     fn cluster() -> Cluster {
         let settings = Settings {
             pool_size: 1,
-            connect_timeout: Duration::from_secs(1),
-            command_timeout: Duration::from_secs(1),
+            connect_timeout: TIMEOUT,
+            command_timeout: TIMEOUT,
             sentinel_login: None,
             tls: None,
         };
-        Cluster::new(&url::parse_cluster("redis-cluster://127.0.0.1:1").unwrap(), &settings).unwrap()
+        let seed = redis::IntoConnectionInfo::into_connection_info("redis://127.0.0.1:1").unwrap();
+        Cluster::new(&[seed], &settings).unwrap()
     }
 
-    fn map(owners: &[u16]) -> SlotMap {
+    /// Takes in that the slots 1, 2, … have these owners, and returns their lanes.
+    fn lanes_of(cluster: &Cluster, owners: &[u16]) -> Vec<usize> {
         let mut map = SlotMap::default();
-        for (slot, &port) in (0..).zip(owners) {
-            map.give(slot, endpoint(port));
+        for (slot, &port) in (1..).zip(owners) {
+            map.give(slot, at(port));
         }
-        map
-    }
-
-    fn tell(cluster: &Cluster, owners: &[u16]) {
-        drop(cluster.state.lock().take_in(map(owners), &cluster.seeds));
-    }
-
-    fn ask_each(cluster: &Cluster, ports: &[u16]) {
-        for &port in ports {
-            cluster.node(&endpoint(port));
-        }
+        drop(cluster.state.lock().take_in(map, &cluster.seeds));
+        let lane = |(slot, &port)| {
+            cluster.node(&at(port));
+            cluster.lane(slot)
+        };
+        (1..).zip(owners).map(lane).collect()
     }
 
     #[test]
-    fn each_node_has_a_lane_and_those_of_nodes_that_are_gone_are_used_again() {
+    fn each_node_has_a_lane_of_its_own_and_none_gets_one_where_another_may_still_be_waited_for() {
         let cluster = cluster();
-        assert_eq!(cluster.lane(0), LANE_OF_THE_UNKNOWN);
-        tell(&cluster, &[11, 12, 13]);
-        // They are made when they are first asked.
-        assert_eq!(cluster.lane(0), LANE_OF_THE_UNKNOWN);
-        ask_each(&cluster, &[11, 12, 13]);
-        assert_eq!(
-            [0, 1, 2, 3].map(|slot| cluster.lane(slot)),
-            [1, 2, 3, LANE_OF_THE_UNKNOWN]
-        );
-        tell(&cluster, &[11, 14, 13]);
-        cluster.node(&endpoint(14));
-        assert_eq!([0, 1, 2].map(|slot| cluster.lane(slot)), [1, 2, 3]);
-        assert!(!cluster.has(&endpoint(12)) && cluster.has(&endpoint(14)));
+        assert_eq!(cluster.lane(1), LANE_OF_THE_UNKNOWN);
+        let lanes = lanes_of(&cluster, &[1, 2, 3]);
+        assert_eq!(lanes, [1, 2, 3]);
+        assert_eq!(lanes_of(&cluster, &[1, 4, 3]), [1, 4, 3]);
+        // Later it is free again.
+        assert_eq!(cluster.state.lock().free_lane(Duration::ZERO), 2);
     }
 
     #[test]
     fn nodes_that_did_not_answer_are_asked_last_and_those_of_the_url_are_not_forgotten() {
         let cluster = cluster();
-        tell(&cluster, &[11, 12, 13]);
-        ask_each(&cluster, &[11, 12, 13]);
-        cluster.note(&endpoint(11), Some(&Failure::Silent(because("silent"))));
-        let order = cluster.candidates(Some(&endpoint(13)));
+        lanes_of(&cluster, &[11, 12, 13]);
+        cluster.note(&at(11), Some(&Failure::Silent(because("silent"))));
+        let order = cluster.candidates(Some(&at(13)));
         assert_eq!(order.len(), 4);
-        assert_eq!(order[2..], [endpoint(11), endpoint(13)]);
-        assert!(order.contains(&endpoint(1)));
-        cluster.note(&endpoint(11), None);
-        assert_eq!(cluster.candidates(Some(&endpoint(13))).pop(), Some(endpoint(13)));
+        assert_eq!(order[2..], [at(11), at(13)]);
+        assert!(order.contains(&at(1)));
+        cluster.note(&at(11), None);
+        assert_eq!(cluster.candidates(Some(&at(13))).pop(), Some(at(13)));
     }
 }

@@ -2,7 +2,7 @@
 
 use redis::{ServerError, Value};
 
-use super::slots::Endpoint;
+use super::slots::{Endpoint, NAMELESS};
 use crate::store::{Failure, redis::reply};
 
 /// What follows on a request to one node.
@@ -34,6 +34,8 @@ impl Next {
 
     fn after_error(error: &ServerError, asked: &Endpoint) -> Self {
         match error.code() {
+            // The map has more to say of one that has no name than that it is none.
+            "MOVED" if names_nobody(error) => Self::Relearn,
             "MOVED" => address(error, asked).map_or(Self::Relearn, Self::Moved),
             "ASK" => address(error, asked).map_or(Self::Later, Self::Ask),
             "TRYAGAIN" => Self::Later,
@@ -48,6 +50,12 @@ impl Next {
 fn address(error: &ServerError, asked: &Endpoint) -> Option<Endpoint> {
     let (_, address) = error.details()?.split_once(' ')?;
     Endpoint::parse(address, asked)
+}
+
+/// Whether it is `<slot> ?:<port>`.
+fn names_nobody(error: &ServerError) -> bool {
+    let address = error.details().and_then(|details| details.split_once(' '));
+    address.is_some_and(|(_, address)| address.rsplit_once(':').is_some_and(|(host, _)| host == NAMELESS))
 }
 
 /// Whether a script was stopped since it touched a key that is missing while its slot is being moved. Those that might
@@ -100,6 +108,8 @@ mod tests {
         );
         assert_eq!(next(says("-MOVED 3999 :6381")), Next::Moved(at("asked", 6381)));
         assert_eq!(next(says("-ASK 3999 ::1:6381")), Next::Ask(at("::1", 6381)));
+        assert_eq!(next(says("-MOVED 3999 ?:6381")), Next::Relearn);
+        assert_eq!(next(says("-ASK 3999 ?:6381")), Next::Ask(at("asked", 6381)));
     }
 
     #[test]

@@ -6,6 +6,9 @@ use redis::{ConnectionAddr, Value};
 
 use crate::keys::SLOTS;
 
+/// What stands for the host of a node that should be known by its name, but was given none.
+pub(super) const NAMELESS: &str = "?";
+
 /// Where a node is spoken to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(in crate::store::redis) struct Endpoint {
@@ -37,7 +40,7 @@ impl Endpoint {
 
     /// The address of a node as this one names it: one that it does not know a host of is where it is itself.
     fn beside(&self, host: Option<&str>, port: u16) -> Self {
-        let host = host.filter(|host| !["", "?"].contains(host)).unwrap_or(&self.host);
+        let host = host.filter(|host| !["", NAMELESS].contains(host)).unwrap_or(&self.host);
         let host = host.to_owned();
         Self { host, port }
     }
@@ -85,10 +88,13 @@ impl SlotMap {
                 return None;
             };
             let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
-            let mut nodes = nodes.iter().filter_map(|node| read_node(node, asked));
-            let owner = map.master(nodes.next()?);
+            let [master, replicas @ ..] = nodes else {
+                return None;
+            };
+            // There may be no way to the master; a replica does not do in its place.
+            let owner = read_node(master, asked).map_or(NOBODY, |master| map.master(master));
             map.owners.get_mut(first..=last)?.fill(owner);
-            for replica in nodes {
+            for replica in replicas.iter().filter_map(|node| read_node(node, asked)) {
                 if !map.replicas.contains(&replica) {
                     map.replicas.push(replica);
                 }
@@ -136,17 +142,34 @@ fn read_node(node: &Value, asked: &Endpoint) -> Option<Endpoint> {
     let Value::Array(parts) = node else {
         return None;
     };
-    let [host, Value::Int(port), ..] = &parts[..] else {
+    let [host, Value::Int(port), more @ ..] = &parts[..] else {
         return None;
     };
-    let host = match host {
-        Value::BulkString(host) => Some(str::from_utf8(host).ok()?),
-        Value::SimpleString(host) => Some(&host[..]),
-        _ => None,
+    let host = match text(host) {
+        Some(NAMELESS) => address_among(more).or(Some(NAMELESS)),
+        host => host,
     };
     // A node that has no port for the likes of us has 0.
     let port = u16::try_from(*port).ok().filter(|&port| port != 0)?;
     Some(asked.beside(host, port))
+}
+
+/// The IP address among what else is told of a node.
+fn address_among(more: &[Value]) -> Option<&str> {
+    let Some(Value::Array(words)) = more.get(1) else {
+        return None;
+    };
+    let mut pairs = words.chunks_exact(2);
+    let address = pairs.find_map(|pair| (text(&pair[0]) == Some("ip")).then(|| text(&pair[1])))?;
+    address.filter(|address| !address.is_empty())
+}
+
+fn text(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(text) => str::from_utf8(text).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
 }
 
 #[cfg(test)]
@@ -204,6 +227,34 @@ mod tests {
         );
         let nodes: Vec<String> = map.nodes().map(Endpoint::to_string).collect();
         assert_eq!(nodes, ["a:1", "asked:3", "asked:4", "b:2", "asked:5"]);
+    }
+
+    #[test]
+    fn a_node_that_was_given_no_name_is_known_by_its_address() {
+        let nameless = |details: Vec<Value>| {
+            let node = Value::Array(vec![bulk("?"), Value::Int(7), bulk("an id"), Value::Array(details)]);
+            let map = SlotMap::read(&Value::Array(vec![range(0, 5, vec![node])]), &address("asked:1"));
+            map.unwrap().owner(0).unwrap().to_string()
+        };
+        assert_eq!(nameless(vec![bulk("ip"), bulk("10.0.0.5")]), "10.0.0.5:7");
+        assert_eq!(
+            nameless(vec![bulk("shard"), bulk("ip"), bulk("ip"), bulk("::1")]),
+            "::1:7"
+        );
+        assert_eq!(nameless(vec![bulk("ip"), bulk("")]), "asked:7");
+        assert_eq!(nameless(vec![]), "asked:7");
+    }
+
+    #[test]
+    fn a_replica_is_not_taken_for_a_master_that_has_no_port_for_us() {
+        let answer = Value::Array(vec![
+            range(0, 5, vec![node(bulk("a"), 0), node(bulk("b"), 2)]),
+            range(6, 9, vec![node(bulk("c"), 3)]),
+        ]);
+        let map = SlotMap::read(&answer, &address("asked:1")).unwrap();
+        assert_eq!(map.owner(0), None);
+        assert_eq!(map.owner(6), Some(&address("c:3")));
+        assert!(map.nodes().any(|node| *node == address("b:2")));
     }
 
     #[test]

@@ -8,13 +8,14 @@ use std::{
 };
 
 use super::{
-    Cluster, FRESH,
+    Cluster,
     course::MOST_HOPS,
     redirect::{self, Next},
     slots::Endpoint,
+    unserved,
 };
 use crate::store::{
-    Chore, Failure, Found, Kind, Upkeep, because,
+    Chore, Failure, Found, Kind, Upkeep,
     redis::{
         connection::Connection,
         replicas, reply,
@@ -53,15 +54,13 @@ impl ClusterLine {
 
 impl Upkeep for ClusterLine {
     fn perform(&mut self, chores: &[Chore], timeout: Duration) -> Vec<Result<Found, Failure>> {
-        let begin = Instant::now();
-        let deadline = begin + timeout;
+        let deadline = Instant::now() + timeout;
         self.cluster.refresh(deadline);
         self.connections.retain(|address, _| self.cluster.has(address));
-        let unsent = Failure::NotSent(because("the time was over before the request could be sent"));
         let mut round = Round {
             cluster: &self.cluster,
             connections: &mut self.connections,
-            answers: vec![Err(unsent); chores.len()],
+            answers: vec![Err(Failure::too_late()); chores.len()],
             errands: chores
                 .iter()
                 .enumerate()
@@ -69,9 +68,7 @@ impl Upkeep for ClusterLine {
                 .collect(),
         };
         if round.errands.iter().any(|errand| round.target(errand).is_none())
-            && let Err(failure) = self
-                .cluster
-                .learn(begin.checked_sub(FRESH).unwrap_or(begin), deadline, None)
+            && let Err(failure) = self.cluster.learn_unless_fresh(deadline)
         {
             return vec![Err(failure); chores.len()];
         }
@@ -85,7 +82,9 @@ impl Upkeep for ClusterLine {
 
 fn errand<'a>(scripts: &'a Scripts, at: usize, chore: &'a Chore) -> Errand<'a> {
     let while_split = match chore {
-        Chore::Renew(hold, lease, _) if hold.resource.kind != Kind::Lock => Some(scripts.renewing_alone(hold, *lease)),
+        Chore::Renew(hold, lease, replicas) if hold.resource.kind != Kind::Lock => {
+            Some(scripts.renewing_alone(hold, *lease, *replicas))
+        }
         _ => None,
     };
     Errand {
@@ -144,9 +143,7 @@ impl<'a> Round<'a> {
         for errand in mem::take(&mut self.errands) {
             match self.target(&errand) {
                 Some(address) => by_node.entry(address).or_default().push(errand),
-                None => {
-                    self.answers[errand.at] = Err(Failure::Unready(because("no node of the cluster serves the key")));
-                }
+                None => self.answers[errand.at] = Err(unserved(errand.call.slot())),
             }
         }
         let mut nodes_left = by_node.len() as u32;

@@ -10,17 +10,6 @@ pub(super) struct Kit {
     raise: Script,
 }
 
-macro_rules! text {
-    ($part:literal) => {
-        concat!(
-            include_str!("../../scripts/base.lua"),
-            "\n",
-            include_str!(concat!("../../scripts/", $part)),
-            "\n"
-        )
-    };
-}
-
 impl Kit {
     pub(super) fn new() -> Self {
         Self {
