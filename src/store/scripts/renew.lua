@@ -10,7 +10,8 @@ if found == 1 then
   if ARGV[3] then
     -- They are waited for until they have what this connection wrote last. So it writes, even if there was nothing to
     -- prolong: what another connection wrote may not have reached them.
-    call('PEXPIRE', slot_key, string.format('%.0f', call('PTTL', slot_key)))
+    local left = call('PTTL', slot_key)
+    call('PEXPIRE', slot_key, string.format('%.0f', left))
   end
 end
 return found
