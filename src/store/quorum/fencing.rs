@@ -44,7 +44,7 @@ const LONGEST_KNOWN: Duration = Duration::from_secs(10);
 
 /// How long an exchange may have taken for what it told of a clock to be used. It bounds how far ahead of the clocks a
 /// token is drawn: after an answer that was late, or a process that was stopped meanwhile, that would be as much.
-const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(50);
+const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(20);
 
 /// What is known of the servers' clocks: from it the lowest token to draw is proposed, so that all draw the same one and
 /// none has to be raised.
