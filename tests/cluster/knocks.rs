@@ -13,6 +13,9 @@ use crate::{
     support::{Cluster, SECOND, Server, wait_until},
 };
 
+/// Tells what was granted to a wait, and when.
+type WaitingThread = thread::JoinHandle<Result<(Guard, Instant), Error>>;
+
 /// How many clients listen at a node.
 fn listeners_at(server: &Server) -> usize {
     let list: String = redis::cmd("CLIENT")
@@ -161,7 +164,7 @@ fn wait_at<'a>(
     name: &str,
     may_be_left: impl Fn(&Server) -> bool,
     client: impl Fn() -> redlatch::Client,
-) -> (thread::JoinHandle<Result<(Guard, Instant), Error>>, &'a Server) {
+) -> (WaitingThread, &'a Server) {
     let post = || {
         cluster
             .servers()
@@ -186,12 +189,7 @@ fn wait_at<'a>(
 }
 
 /// Waits until somebody listens at another node than `former`, and has a release wake the waiter.
-fn release_to_whoever_listens_elsewhere(
-    cluster: &Cluster,
-    former: &Server,
-    guard: Guard,
-    waiting: thread::JoinHandle<Result<(Guard, Instant), Error>>,
-) {
+fn release_to_whoever_listens_elsewhere(cluster: &Cluster, former: &Server, guard: Guard, waiting: WaitingThread) {
     wait_until("it to listen elsewhere", PROMPT * 3, || {
         cluster
             .servers()
