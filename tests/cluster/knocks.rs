@@ -13,6 +13,9 @@ use crate::{
     support::{Cluster, SECOND, Server, wait_until},
 };
 
+/// Tells what was granted to a wait, and when.
+type WaitingThread = thread::JoinHandle<Result<(Guard, Instant), Error>>;
+
 /// How many clients listen at a node.
 fn listeners_at(server: &Server) -> usize {
     let list: String = redis::cmd("CLIENT")
@@ -155,16 +158,13 @@ fn waiters_for_permits_are_woken_as_they_come_free() {
     assert!(at - released < PROMPT);
 }
 
-/// Somebody who waits, and tells when it was granted.
-type Waiting = thread::JoinHandle<Result<(Guard, Instant), Error>>;
-
 /// Has somebody wait for the lock `name` who listens at a node that `may_be_left`; tells which.
 fn wait_at<'a>(
     cluster: &'a Cluster,
     name: &str,
     may_be_left: impl Fn(&Server) -> bool,
     client: impl Fn() -> redlatch::Client,
-) -> (Waiting, &'a Server) {
+) -> (WaitingThread, &'a Server) {
     let post = || {
         cluster
             .servers()
@@ -189,12 +189,7 @@ fn wait_at<'a>(
 }
 
 /// Waits until somebody listens at another node than `former`, and has a release wake the waiter.
-fn release_to_whoever_listens_elsewhere(
-    cluster: &Cluster,
-    former: &Server,
-    guard: Guard,
-    waiting: thread::JoinHandle<Result<(Guard, Instant), Error>>,
-) {
+fn release_to_whoever_listens_elsewhere(cluster: &Cluster, former: &Server, guard: Guard, waiting: WaitingThread) {
     wait_until("it to listen elsewhere", PROMPT * 3, || {
         cluster
             .servers()
