@@ -44,7 +44,16 @@ impl Fixture {
 
     /// A client whose requests may be lost.
     fn client(&self) -> Client {
-        let builder = Client::builder().url(self.proxy.url()).command_timeout(COMMAND);
+        self.client_within(COMMAND)
+    }
+
+    /// One that has time for each of its requests.
+    fn patient_client(&self) -> Client {
+        self.client_within(PATIENCE)
+    }
+
+    fn client_within(&self, command_timeout: Duration) -> Client {
+        let builder = Client::builder().url(self.proxy.url()).command_timeout(command_timeout);
         builder.build().unwrap()
     }
 
@@ -87,12 +96,13 @@ fn in_order(locks: &MultiLock) -> Vec<String> {
 fn free_locks_cost_one_round_trip_to_take_however_many_and_one_to_give_back() {
     let fixture = Fixture::new();
     let several = fixture.proxy.on(is_acquire_several).watch();
-    let locks = fixture.client().multi_lock((0..50).map(|nth| format!("name-{nth}")));
+    let names = (0..50).map(|nth| format!("name-{nth}"));
+    let locks = fixture.patient_client().multi_lock(names).lease(SECOND * 3600);
     let before = fixture.scripts_run();
     let guard = locks.acquire_timeout(PATIENCE).unwrap();
     assert_eq!((fixture.scripts_run() - before, several.seen()), (1, 1));
     let writes = fixture.proxy.on(is_renew).watch();
-    guard.extend(SECOND * 60).unwrap();
+    guard.extend(SECOND * 7200).unwrap();
     assert_eq!(writes.seen(), 50);
     drop(guard);
     assert_eq!(fixture.server.command_calls("publish"), 0);
@@ -186,11 +196,7 @@ fn an_acquire_whose_reply_is_lost_succeeds_all_the_same() {
 #[test]
 fn what_a_reply_takes_is_counted_against_the_lease() {
     let fixture = Fixture::new();
-    let client = Client::builder()
-        .url(fixture.proxy.url())
-        .command_timeout(PATIENCE)
-        .build();
-    let (locks, late, lease) = (client.unwrap().multi_lock(NAMES), SECOND * 2, SECOND * 30);
+    let (locks, late, lease) = (fixture.patient_client().multi_lock(NAMES), SECOND * 2, SECOND * 30);
     for wait in [Wait::none(), Wait::at_most(PATIENCE)] {
         let _struck = fixture.proxy.on(is_acquire_several).apply(Fault::DelayReply(late));
         let guard = locks.acquire_with(wait).unwrap();
@@ -204,12 +210,8 @@ fn what_a_reply_takes_is_counted_against_the_lease() {
 #[test]
 fn a_grant_that_arrives_after_its_lease_is_none() {
     let fixture = Fixture::new();
-    let client = Client::builder()
-        .url(fixture.proxy.url())
-        .command_timeout(PATIENCE)
-        .build();
     let lease = SECOND * 2;
-    let locks = client.unwrap().multi_lock(NAMES).lease(lease);
+    let locks = fixture.patient_client().multi_lock(NAMES).lease(lease);
     let _struck = fixture.proxy.on(is_acquire_several).apply(Fault::DelayReply(lease));
     let error = locks.try_acquire().unwrap_err();
     assert!(matches!(error, Error::Unconfirmed(_)), "{error:?}");
@@ -288,11 +290,7 @@ fn a_wait_that_ends_over_lost_replies_leaves_nothing() {
 fn a_wait_is_cancelled_at_once_though_the_server_is_silent() {
     for silent_from in [is_acquire_several, is_acquire] {
         let fixture = Fixture::new();
-        let client = Client::builder()
-            .url(fixture.proxy.url())
-            .command_timeout(PATIENCE)
-            .build();
-        let (locks, cancel) = (client.unwrap().multi_lock(NAMES), CancelToken::new());
+        let (locks, cancel) = (fixture.patient_client().multi_lock(NAMES), CancelToken::new());
         let other = fixture.straight();
         let _taken = other.lock(&in_order(&locks)[1]).acquire().unwrap();
         let struck = fixture.proxy.on(silent_from).apply(Fault::SwallowReply);
@@ -319,11 +317,7 @@ fn a_wait_is_cancelled_at_once_though_the_server_is_silent() {
 #[test]
 fn a_wait_is_cancelled_at_once_though_the_server_is_silent_in_the_end() {
     let fixture = Fixture::new();
-    let client = Client::builder()
-        .url(fixture.proxy.url())
-        .command_timeout(PATIENCE)
-        .build();
-    let (locks, cancel) = (client.unwrap().multi_lock(NAMES), CancelToken::new());
+    let (locks, cancel) = (fixture.patient_client().multi_lock(NAMES), CancelToken::new());
     let other = fixture.straight();
     let last = other.lock(&in_order(&locks)[2]);
     let taken = last.acquire().unwrap();
