@@ -360,6 +360,22 @@ fn a_release_whose_reply_is_lost_has_succeeded_and_one_that_gets_none_is_complet
 }
 
 #[test]
+fn what_was_extended_is_given_back_however_long_the_server_was_silent() {
+    let fixture = Fixture::new();
+    let (client, lease) = (fixture.client(), SECOND * 2);
+    let guard = client.multi_lock(NAMES).lease(lease).acquire_timeout(PATIENCE).unwrap();
+    guard.extend(SECOND * 600).unwrap();
+    fixture.proxy.black_hole(true);
+    let error = guard.release().unwrap_err();
+    assert!(matches!(error, Error::Unconfirmed(_)), "{error:?}");
+    // By then they would be gone if they had not been extended.
+    thread::sleep(lease * 2);
+    assert!(fixture.none_free());
+    fixture.proxy.black_hole(false);
+    wait_until("all to be free", PATIENCE, || fixture.all_free());
+}
+
+#[test]
 fn a_release_reports_a_loss_before_what_is_unknown_and_gives_the_others_back() {
     let fixture = Fixture::new();
     let guard = fixture.straight().multi_lock(NAMES).acquire().unwrap();
