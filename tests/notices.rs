@@ -3,10 +3,10 @@
 mod support;
 
 use std::{
-    fmt,
+    fmt, fs,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
@@ -27,15 +27,19 @@ const PATIENCE: Duration = SECOND.saturating_mul(30);
 
 /// Keeps what redlatch says.
 #[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<String>>>);
+struct Log {
+    said: Arc<Mutex<Vec<String>>>,
+    /// Whether it panics when it has kept it.
+    panics: Arc<AtomicBool>,
+}
 
 impl Log {
     fn len(&self) -> usize {
-        self.0.lock().len()
+        self.said.lock().len()
     }
 
     fn last(&self) -> String {
-        self.0.lock().last().expect("a warning").clone()
+        self.said.lock().last().expect("a warning").clone()
     }
 }
 
@@ -54,7 +58,8 @@ impl Subscriber for Log {
         assert_eq!(*event.metadata().level(), Level::WARN);
         let mut text = Text(String::new());
         event.record(&mut text);
-        self.0.lock().push(text.0);
+        self.said.lock().push(text.0);
+        assert!(!self.panics.load(Ordering::SeqCst), "on purpose");
     }
 
     fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
@@ -73,6 +78,13 @@ impl Subscriber for Log {
 fn wait_in_vain(client: &Client, name: &str) {
     let waited = client.lock(name).acquire_timeout(SECOND);
     assert!(matches!(waited, Err(Error::Timeout { .. })), "{waited:?}");
+}
+
+/// How many threads of this process listen for knocks.
+fn listening() -> usize {
+    let threads = fs::read_dir("/proc/self/task").expect("the threads");
+    let names = threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("comm")).ok());
+    names.filter(|name| name.trim() == "redlatch-knocks").count()
 }
 
 // One test, since there is one log for the process.
@@ -111,6 +123,17 @@ fn a_client_whose_waiters_cannot_be_woken_says_so_once() {
     }
     assert_eq!(log.len(), 2);
 
+    // A panic in a subscriber is its own: the thread goes on, to try again.
+    log.panics.store(true, Ordering::SeqCst);
+    let before = listening();
+    let third = client();
+    wait_in_vain(&third, "x");
+    wait_until("a warning", PATIENCE, || log.len() == 3);
+    wait_in_vain(&third, "x");
+    assert_eq!(listening(), before + 1);
+    log.panics.store(false, Ordering::SeqCst);
+    drop(third);
+
     if long_run().is_some() {
         // It is tried again, in vain again, and not worth another word.
         let refused = || -> u64 {
@@ -122,8 +145,8 @@ fn a_client_whose_waiters_cannot_be_woken_says_so_once() {
             let (_, rejected) = line.split_once("rejected_calls=").expect("a number of calls");
             rejected.split(',').next().unwrap().parse().unwrap()
         };
-        wait_until("another attempt of both", SECOND * 90, || refused() == 4);
+        wait_until("another attempt of both", SECOND * 90, || refused() == 5);
         wait_in_vain(&first, "x");
-        assert_eq!(log.len(), 2);
+        assert_eq!(log.len(), 3);
     }
 }

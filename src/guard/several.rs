@@ -166,14 +166,26 @@ mod tests {
     use super::*;
     use crate::{
         LostReason,
+        clock::ManualClock,
         keys::Keyspace,
         lease::{Doubt, Grant},
         store::{Resource, because, fake::FakeStore},
     };
 
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn lease_of(name: &str, clock: &Arc<ManualClock>) -> Arc<Lease> {
+        let grant = Grant {
+            fencing_tokens: 1..2,
+            sent: clock.now(),
+            doubt: Doubt::default(),
+        };
+        let (hold, terms) = (Hold::new(Resource::lock(name)), Terms::new(SECOND * 30, true));
+        Arc::new(Lease::new(hold, name.as_bytes().into(), &grant, &terms, clock.clone()))
+    }
+
     #[test]
     fn a_loss_is_told_although_it_came_before_there_was_anybody_to_tell() {
-        const SECOND: Duration = Duration::from_secs(1);
         let store = FakeStore::new();
         let clock = store.clock.clone();
         let keyspace = Keyspace::default();
@@ -184,19 +196,7 @@ mod tests {
             ..Terms::new(SECOND * 30, true)
         };
         core.keeper.start(&terms).unwrap();
-        let grant = Grant {
-            fencing_tokens: 1..2,
-            sent: clock.now(),
-            doubt: Doubt::default(),
-        };
-        let hold = Hold::new(Resource::lock("lock:x"));
-        let lease = Arc::new(Lease::new(
-            hold,
-            b"x"[..].into(),
-            &grant,
-            &Terms::new(SECOND * 30, true),
-            clock,
-        ));
+        let lease = lease_of("x", &clock);
         let held = Held::new(&core, lease.clone(), 1);
         lease.lose(LostReason::Deleted);
         let _guard = Guard::of_several(vec![held], &terms);
@@ -207,7 +207,18 @@ mod tests {
     #[test]
     fn a_loss_is_the_worst_and_the_first_of_its_kind_is_told() {
         let unconfirmed = || Err(Error::Unconfirmed(because("silence")));
+        let lost = |name: &str| {
+            let lease = lease_of(name, &Arc::default());
+            Err(Error::Lost(lease.found_lost(LostReason::Taken)))
+        };
         assert!(worst([Ok(()), Ok(())].into_iter()).is_ok());
+        for outcomes in [
+            [unconfirmed(), lost("a"), lost("b"), Ok(())],
+            [Ok(()), lost("a"), unconfirmed(), lost("b")],
+        ] {
+            let told = worst(outcomes.into_iter());
+            assert!(matches!(told, Err(Error::Lost(lost)) if lost.name() == b"a"));
+        }
         let told = worst([Ok(()), unconfirmed(), Ok(())].into_iter());
         assert!(matches!(told, Err(Error::Unconfirmed(_))));
     }

@@ -97,14 +97,13 @@ fn in_order(locks: &MultiLock) -> Vec<String> {
 fn free_locks_cost_one_round_trip_to_take_however_many_and_one_to_give_back() {
     let fixture = Fixture::new();
     let several = fixture.proxy.on(is_acquire_several).watch();
-    let locks = fixture
-        .client_within(PATIENCE)
-        .multi_lock((0..50).map(|nth| format!("name-{nth}")));
+    let names = (0..50).map(|nth| format!("name-{nth}"));
+    let locks = fixture.client_within(PATIENCE).multi_lock(names).lease(SECOND * 3600);
     let before = fixture.scripts_run();
     let guard = locks.acquire_timeout(PATIENCE).unwrap();
     assert_eq!((fixture.scripts_run() - before, several.seen()), (1, 1));
     let writes = fixture.proxy.on(is_renew).watch();
-    guard.extend(SECOND * 60).unwrap();
+    guard.extend(SECOND * 7200).unwrap();
     assert_eq!(writes.seen(), 50);
     drop(guard);
     assert_eq!(fixture.server.command_calls("publish"), 0);
@@ -198,11 +197,11 @@ fn an_acquire_whose_reply_is_lost_succeeds_all_the_same() {
 #[test]
 fn what_a_reply_takes_is_counted_against_the_lease() {
     let fixture = Fixture::new();
-    let client = Client::builder()
-        .url(fixture.proxy.url())
-        .command_timeout(PATIENCE)
-        .build();
-    let (locks, late, lease) = (client.unwrap().multi_lock(NAMES), SECOND * 2, SECOND * 30);
+    let (locks, late, lease) = (
+        fixture.client_within(PATIENCE).multi_lock(NAMES),
+        SECOND * 2,
+        SECOND * 30,
+    );
     for wait in [Wait::none(), Wait::at_most(PATIENCE)] {
         let _struck = fixture.proxy.on(is_acquire_several).apply(Fault::DelayReply(late));
         let guard = locks.acquire_with(wait).unwrap();
@@ -216,12 +215,8 @@ fn what_a_reply_takes_is_counted_against_the_lease() {
 #[test]
 fn a_grant_that_arrives_after_its_lease_is_none() {
     let fixture = Fixture::new();
-    let client = Client::builder()
-        .url(fixture.proxy.url())
-        .command_timeout(PATIENCE)
-        .build();
     let lease = SECOND * 2;
-    let locks = client.unwrap().multi_lock(NAMES).lease(lease);
+    let locks = fixture.client_within(PATIENCE).multi_lock(NAMES).lease(lease);
     let _struck = fixture.proxy.on(is_acquire_several).apply(Fault::DelayReply(lease));
     let error = locks.try_acquire().unwrap_err();
     assert!(matches!(error, Error::Unconfirmed(_)), "{error:?}");
@@ -301,11 +296,7 @@ fn a_wait_that_ends_over_lost_replies_leaves_nothing() {
 fn a_wait_is_cancelled_at_once_though_the_server_is_silent() {
     for silent_from in [is_acquire_several, is_acquire] {
         let fixture = Fixture::new();
-        let client = Client::builder()
-            .url(fixture.proxy.url())
-            .command_timeout(PATIENCE)
-            .build();
-        let (locks, cancel) = (client.unwrap().multi_lock(NAMES), CancelToken::new());
+        let (locks, cancel) = (fixture.client_within(PATIENCE).multi_lock(NAMES), CancelToken::new());
         let other = fixture.straight();
         let _taken = other.lock(&in_order(&locks)[1]).acquire().unwrap();
         let struck = fixture.proxy.on(silent_from).apply(Fault::SwallowReply);
@@ -332,11 +323,7 @@ fn a_wait_is_cancelled_at_once_though_the_server_is_silent() {
 #[test]
 fn a_wait_is_cancelled_at_once_though_the_server_is_silent_in_the_end() {
     let fixture = Fixture::new();
-    let client = Client::builder()
-        .url(fixture.proxy.url())
-        .command_timeout(PATIENCE)
-        .build();
-    let (locks, cancel) = (client.unwrap().multi_lock(NAMES), CancelToken::new());
+    let (locks, cancel) = (fixture.client_within(PATIENCE).multi_lock(NAMES), CancelToken::new());
     let other = fixture.straight();
     let last = other.lock(&in_order(&locks)[2]);
     let taken = last.acquire().unwrap();
@@ -377,6 +364,22 @@ fn a_release_whose_reply_is_lost_has_succeeded_and_one_that_gets_none_is_complet
     assert!(start.elapsed() <= COMMAND * 2 + SOON, "{:?}", start.elapsed());
     fixture.proxy.black_hole(false);
     fixture.wait_until_free();
+}
+
+#[test]
+fn what_was_extended_is_given_back_however_long_the_server_was_silent() {
+    let fixture = Fixture::new();
+    let (client, lease) = (fixture.client(), SECOND * 2);
+    let guard = client.multi_lock(NAMES).lease(lease).acquire_timeout(PATIENCE).unwrap();
+    guard.extend(SECOND * 600).unwrap();
+    fixture.proxy.black_hole(true);
+    let error = guard.release().unwrap_err();
+    assert!(matches!(error, Error::Unconfirmed(_)), "{error:?}");
+    // By then they would be gone if they had not been extended.
+    thread::sleep(lease * 2);
+    assert!(fixture.none_free());
+    fixture.proxy.black_hole(false);
+    wait_until("all to be free", PATIENCE, || fixture.all_free());
 }
 
 #[test]
