@@ -53,7 +53,7 @@ pub enum Error {
 
     /// Too few replicas confirmed the grant, or the renewal, within the time that was set for them. A grant was given
     /// back. See [`replicas`](crate::Lock::replicas).
-    #[error("could not have it confirmed by {wanted} replicas in time: {acknowledged} did")]
+    #[error("could not have it confirmed in time by as many replicas as wanted: by {acknowledged} of {wanted}")]
     #[non_exhaustive]
     NotReplicated {
         /// How many replicas were to confirm it.

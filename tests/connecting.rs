@@ -381,6 +381,7 @@ fn a_parameter_that_is_not_acted_on_is_refused_with_advice() {
     for (url, advice) in [
         ("redis://h/?db=3", "redis://host/3"),
         ("redis://u:p@h:1/?protocol=SECRET", "none is acted on"),
+        ("redis://u:p@h1,h2:7000/", "several hosts"),
         ("valkey://h?pass=SECRET", "none is acted on"),
         ("redis://h/?SECRET", "none is acted on"),
         ("unix:///s?db=1&pass=SECRET&db=2", "each once"),

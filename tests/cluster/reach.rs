@@ -280,3 +280,18 @@ fn a_cluster_all_of_whose_nodes_have_moved_is_found_again_by_the_url() {
     maps.send(map_of(&[node.port()])).unwrap();
     lock.acquire_timeout(MINUTE).unwrap().release().unwrap();
 }
+
+#[test]
+fn a_url_of_another_kind_than_the_server_is_told_with_what_to_write() {
+    let cluster = Cluster::shared();
+    let one = Client::open(cluster.node(0).url()).unwrap();
+    // It has some of the names and not all.
+    let error = (0..100).find_map(|nth| one.lock(format!("elsewhere-{nth}")).try_acquire().err());
+    let said = chain(&error.expect("a name in another node's slot"));
+    assert!(said.contains("write `redis-cluster://`"), "{said}");
+
+    let server = Server::start();
+    let url = server.url().replace("redis://", "redis-cluster://");
+    let error = Client::open(url).unwrap().lock("x").try_acquire().unwrap_err();
+    assert!(chain(&error).contains("write `redis://`"), "{error:?}");
+}

@@ -334,8 +334,7 @@ impl Store for QuorumStore {
             "replicas that confirm a lock on a Redlock: its servers are independent, and have none"
         } else if wishes.lease > self.inner.max_lease {
             return Err(Error::invalid(format!(
-                "a lease of {:?} cannot work on this Redlock: a server votes again so long after it may have lost its \
-                 memory as the longest lease (`max_lease`) lasts, which is {:?}",
+                "a lease of {:?} cannot work on this Redlock: its longest (`max_lease`) is {:?}",
                 wishes.lease, self.inner.max_lease
             )));
         } else {

@@ -14,6 +14,8 @@ use crate::{
 /// Said to a request of many words, in place of NOAUTH.
 const UNAUTHENTICATED: &str = "unauthenticated multibulk length";
 
+const NO_CLUSTER: &str = "cluster support disabled";
+
 const NO_MORE_CLIENTS: &str = "max number of clients";
 
 /// The answer to an acquire of `resource`.
@@ -239,9 +241,19 @@ pub(super) fn failure(error: ServerError) -> Failure {
         Failure::Denied(because(
             "the server wants a password (NOAUTH): give it in the URL, as in `redis://user:password@host/`",
         ))
+    } else if matches!(error.code(), "MOVED" | "ASK") {
+        wrong_scheme("a node of a cluster: write `redis-cluster://`", &error)
+    } else if says(&error, NO_CLUSTER) {
+        wrong_scheme("not in a cluster: write `redis://`", &error)
     } else {
         Failure::Refused(in_its_words(&error))
     }
+}
+
+/// The failure of a request to a server that is not what the URL says.
+fn wrong_scheme(what: &str, error: &ServerError) -> Failure {
+    let words = in_its_words(error);
+    Failure::Refused(because(format!("the server is {what} in the URL (it says: {words})")))
 }
 
 /// What a server error means as the answer to AUTH. In our words: the server may repeat the arguments in its own, and

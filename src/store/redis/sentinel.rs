@@ -36,6 +36,16 @@ struct NoMaster {
     source: Option<Source>,
 }
 
+/// Why nobody could say where the master is.
+#[derive(Debug, thiserror::Error)]
+#[error("none of {tried} sentinels could be asked where the master `{name}` is")]
+struct NobodyAsked {
+    tried: usize,
+    name: String,
+    /// Of the last one.
+    source: Source,
+}
+
 impl Sentinels {
     /// Those at these addresses, which let in whoever has this `login`.
     pub(super) fn new(
@@ -121,7 +131,14 @@ impl Sentinels {
                 Err(failure) => last = last.filter(|last| matches!(last, Failure::Denied(_))).or(Some(failure)),
             }
         }
-        Err(last.expect("there is at least one sentinel"))
+        Err(match last.expect("there is at least one sentinel") {
+            Failure::Unreachable(source) => Failure::Unreachable(Arc::new(NobodyAsked {
+                tried: sentinels.len(),
+                name: self.master.clone(),
+                source,
+            })),
+            other => other,
+        })
     }
 
     /// Where the master is, by one sentinel; `None` if that knows no such master.

@@ -83,6 +83,13 @@ pub(in crate::store) fn parse(text: &str) -> Result<ConnectionInfo, Error> {
         Some(("valkeys", rest)) => &format!("valkey://{rest}"),
         _ => text,
     };
+    let host = text.split_once("://").map_or("", |(_, rest)| rest);
+    let host = host.split(['/', '?', '#']).next().unwrap_or_default();
+    if host.rsplit('@').next().is_some_and(|host| host.contains(',')) {
+        return Err(unusable(
+            "it names several hosts (write `redis-sentinel://`, `redis-cluster://` or `redlock://`)",
+        ));
+    }
     let Some(url) = redis::parse_redis_url(text) else {
         return Err(unusable(
             "it does not parse (in a password, write special characters as `%40` for `@`)",
