@@ -262,6 +262,38 @@ fn an_attempt_that_runs_after_the_release_is_cleaned_up() {
     assert!(fixture.none_free());
 }
 
+#[test]
+fn an_attempt_that_runs_late_does_not_shorten_what_was_extended() {
+    let fixture = Fixture::new();
+    let client = fixture.client();
+    let _struck = fixture.proxy.on(is_acquire_several).apply(Fault::HoldRequest);
+    let guard = client.multi_lock(NAMES).acquire_timeout(PATIENCE).unwrap();
+    guard.extend(SECOND * 300).unwrap();
+    fixture.proxy.release_held();
+    for name in NAMES {
+        let ttl = fixture.server.ttl(&format!("lock:{name}"));
+        assert!(ttl.is_some_and(|ttl| ttl > SECOND * 200), "{name}: {ttl:?}");
+    }
+    guard.check().unwrap();
+    guard.release().unwrap();
+}
+
+#[test]
+fn what_was_left_to_a_waiter_is_taken() {
+    let fixture = Fixture::new();
+    let locks = fixture.straight().multi_lock(NAMES);
+    let last = in_order(&locks)[2].clone();
+    let claim = "redlatch:claim:somebody";
+    fixture.server.run(&format!("SET lock:{last} {claim} PX 60000"));
+    assert!(locks.try_acquire().unwrap().is_none());
+    let error = locks.acquire_timeout(millis(50)).unwrap_err();
+    assert!(
+        matches!(&error, Error::Timeout { name, .. } if name == last.as_bytes()),
+        "{error:?}"
+    );
+    assert_eq!(fixture.holder(&last).as_deref(), Some(claim));
+}
+
 /// The keys were deleted meanwhile, so that there is nothing to release.
 #[test]
 fn an_attempt_that_runs_after_a_loss_is_cleaned_up() {
