@@ -172,7 +172,7 @@ class Client(OfThisProcess):
         self,
         names: Iterable[Name],
         *,
-        lease: Seconds = 30.0,
+        lease: Optional[Seconds] = None,
         max_hold: Optional[Seconds] = None,
         on_lost: Optional[OnLost] = None,
     ) -> MultiLock:
