@@ -309,15 +309,22 @@ fn pip_installs_the_package() {
 }
 
 fn types_are_sound() {
-    let cache = workshop("python-mypy");
+    let workshop = workshop("python-mypy");
+    let readme = fs::read_to_string(package().join("README.md")).expect("a README");
+    // Its servers are not there, so this is all that can be tried of it.
+    let settings = blocks_in(&readme, "python")[1];
+    assert!(settings.contains("redlatch.Client("), "{settings}");
+    let lines = workshop.join("settings.py");
+    fs::write(&lines, format!("import redlatch\n{settings}")).expect("a copy");
     let examples = ["lock", "semaphore", "decorator", "multiprocessing_pool"];
     succeed(
         Command::new(interpreter())
             .current_dir(package())
             .env("PYTHONPATH", tools())
             .args(["-m", "mypy", "--cache-dir"])
-            .arg(cache)
+            .arg(workshop.join("cache"))
             .arg("redlatch")
+            .arg(lines)
             .args(examples.map(|example| format!("examples/{example}.py"))),
     );
 }

@@ -28,8 +28,8 @@ Attempt = Callable[[int, Optional[Handle]], Optional[RedlatchError]]
 _SLICE_S = 0.05
 _SLICE_MS = 50
 
-# What ends an attempt that is not to wait, but may be ridden out by one that is: the library knows which server is worth
-# waiting for. One that cannot be reached is asked once more at most.
+# What ends an attempt that is not to wait, but may be ridden out by one that is: the library knows which server is
+# worth waiting for. One that cannot be reached is asked once more at most.
 _MAY_PASS = {BUSY, UNCONFIRMED, NO_QUORUM, CONNECTION, SERVER}
 
 # Those that tell of a fault of the very thread that they are given to.
