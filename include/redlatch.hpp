@@ -848,7 +848,7 @@ class Options {
     detail::Owned<redlatch_options, redlatch_options_free> handle_;
 };
 
-/** A way to one server, shared by its copies and by what was made from it. Open one for each program. */
+/** A way to the server or servers of one URL, shared by its copies and what was made from it. One for each program. */
 class Client {
   public:
     /** With the default settings. "redis://host/", "unix:///path", "memory://": see redlatch_client_open(). No I/O. */

@@ -18,7 +18,7 @@ use redlatch::Client;
 use crate::{
     sanitized,
     support::{SECOND, Server, wait_until},
-    toolchain::{blocks_in, compile, prefix, repository, succeed, trial, under_valgrind, workshop},
+    toolchain::{blocks_in, compile, prefix, repository, succeed, trial, under_valgrind, with_library, workshop},
 };
 
 const EXAMPLES: [&str; 4] = ["lock", "semaphore", "on_lost", "cancel"];
@@ -35,6 +35,11 @@ pub fn trials() -> Vec<Trial> {
             "the_c_examples_print_what_their_readme_says",
             &["cc", "pkg-config"],
             the_c_examples_print_what_their_readme_says,
+        ),
+        trial(
+            "the_lines_of_the_readme_of_the_c_examples_work",
+            &["cc", "pkg-config"],
+            the_lines_of_the_readme_work,
         ),
         trial("gcc_has_no_warning_for_the_c_examples", &["gcc", "pkg-config"], || {
             has_no_warning("gcc");
@@ -81,7 +86,9 @@ fn the_c_examples_print_what_their_readme_says() {
     let mut described = Vec::new();
     for section in sections.split("\n## ") {
         let (file, _) = section.split_once('\n').expect("a heading");
-        let example = file.strip_suffix(".c").expect(file);
+        let Some(example) = file.strip_suffix(".c") else {
+            continue;
+        };
         described.push(example);
         fs::copy(repository().join(source(example)), home.join(file)).unwrap();
 
@@ -109,6 +116,34 @@ fn the_c_examples_print_what_their_readme_says() {
         );
     }
     assert_eq!(described, EXAMPLES);
+}
+
+/// Those on settings are only compiled, since their servers are not there; those on several locks run.
+fn the_lines_of_the_readme_work() {
+    let readme = fs::read_to_string(repository().join("ffi-examples/c/README.md")).unwrap();
+    let [settings, several] = blocks_in(&readme, "c")[..] else {
+        panic!("lines on settings, and on several locks");
+    };
+    let directory = workshop("c_examples_lines");
+    let (source, program) = (directory.join("lines.c"), directory.join("lines"));
+    let text = format!(
+        "#include <inttypes.h>\n#include <stdio.h>\n#include <redlatch.h>\n\
+         int32_t settings(void);\n\
+         int32_t settings(void) {{\n{settings}redlatch_client_free(client);\nreturn status;\n}}\n\
+         int main(void) {{\nredlatch_client *client = NULL;\n\
+         int32_t status = redlatch_client_open(\"memory://\", &client);\nif (status != REDLATCH_OK) return 1;\n\
+         {several}redlatch_client_free(client);\nreturn status != REDLATCH_OK;\n}}\n"
+    );
+    fs::write(&source, text).unwrap();
+    compile("cc", &["-std=c99"], &[source.to_str().expect("UTF-8")], &program);
+    assert_names_and_tokens(&succeed(&mut with_library(program)));
+}
+
+/// What the lines on several locks print.
+#[track_caller]
+pub fn assert_names_and_tokens(said: &str) {
+    let said: Vec<_> = said.lines().map(without_numbers).collect();
+    assert_eq!(said, ["account:#: #", "account:#: #"]);
 }
 
 fn has_no_warning(compiler: &str) {

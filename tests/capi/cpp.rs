@@ -5,7 +5,7 @@ use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 use libtest_mimic::Trial;
 
 use crate::{
-    sanitized, support,
+    c_examples, sanitized, support,
     toolchain::{blocks_in, compile, prefix, repository, run, succeed, trial, under_valgrind, with_library, workshop},
 };
 
@@ -25,6 +25,11 @@ pub fn trials() -> Vec<Trial> {
             "cpp::the_examples_are_built_by_cmake_as_their_readme_says",
             &["bash", "c++", "cmake", "make", "pkg-config"],
             || the_examples_work_as_built_by(1),
+        ),
+        trial(
+            "cpp::the_lines_of_the_readme_work",
+            &["c++", "pkg-config"],
+            the_lines_of_the_readme_work,
         ),
         trial(
             "cpp::the_examples_name_the_server_that_cannot_be_reached",
@@ -212,6 +217,26 @@ fn the_examples_work_as_built_by(way: usize) {
         raii_has_printed(&printed[raii..pool]);
         worker_pool_has_printed(&printed[pool..]);
     }
+}
+
+/// Those on settings are only compiled, since their servers are not there; those on several locks run.
+fn the_lines_of_the_readme_work() {
+    let readme = fs::read_to_string(repository().join("ffi-examples/cpp/README.md")).expect("the README");
+    let [settings, several] = blocks_in(&readme, "cpp")[..] else {
+        panic!("lines on settings, and on several locks");
+    };
+    let workshop = workshop("cpp-lines");
+    let (source, program) = (workshop.join("lines.cpp"), workshop.join("lines"));
+    let text = format!(
+        "#include <iostream>\n#include <redlatch.hpp>\n\
+         void settings();\nvoid settings() {{\n{settings}}}\n\
+         int main() {{\nusing namespace std::chrono_literals;\n\
+         const auto client = redlatch::Client::open(\"memory://\");\n{several}}}\n"
+    );
+    fs::write(&source, text).expect("a source");
+    let flags = [&["-std=c++17"], &STRICT[..]].concat();
+    compile("c++", &flags, &[source.to_str().expect("UTF-8")], &program);
+    c_examples::assert_names_and_tokens(&succeed(&mut with_library(program)));
 }
 
 fn the_examples_name_the_server_that_cannot_be_reached() {

@@ -19,7 +19,7 @@ use nix::{
 use redlatch::{Client, Lock};
 
 use crate::{
-    support::{SECOND, Server, Worker, shared, wait_until},
+    support::{Redlock, SECOND, Server, Worker, shared, wait_until},
     toolchain::{self, blocks_in, in_ci, repository, succeed, workshop},
 };
 
@@ -40,6 +40,10 @@ pub fn trials() -> Vec<Trial> {
         trial("losses_call_back_until_the_interpreter_ends", || suite("losses")),
         trial("semaphores_keep_their_limit", || suite("semaphores")),
         trial("several_locks_are_held_as_one", || suite("multi_locks")),
+        trial(
+            "waits_on_a_redlock_go_on_until_a_majority_grants_it",
+            waits_on_a_redlock_go_on_until_a_majority_grants_it,
+        ),
         trial("operators_inspect_force_out_and_audit", || suite("operators")),
         trial("forks_and_multiprocessing_leave_the_parent_alone", || {
             suite("processes")
@@ -115,6 +119,11 @@ fn each_setting_is_acted_on() {
     let server = Server::start();
     let _replica = server.start_replica();
     suite_on(&server, "settings");
+}
+
+fn waits_on_a_redlock_go_on_until_a_majority_grants_it() {
+    let redlock = Redlock::start();
+    succeed(&mut suite_at(&redlock.url(), "redlock"));
 }
 
 fn suite_on(server: &Server, name: &str) {
@@ -300,15 +309,22 @@ fn pip_installs_the_package() {
 }
 
 fn types_are_sound() {
-    let cache = workshop("python-mypy");
+    let workshop = workshop("python-mypy");
+    let readme = fs::read_to_string(package().join("README.md")).expect("a README");
+    // Its servers are not there, so this is all that can be tried of it.
+    let settings = blocks_in(&readme, "python")[1];
+    assert!(settings.contains("redlatch.Client("), "{settings}");
+    let lines = workshop.join("settings.py");
+    fs::write(&lines, format!("import redlatch\n{settings}")).expect("a copy");
     let examples = ["lock", "semaphore", "decorator", "multiprocessing_pool"];
     succeed(
         Command::new(interpreter())
             .current_dir(package())
             .env("PYTHONPATH", tools())
             .args(["-m", "mypy", "--cache-dir"])
-            .arg(cache)
+            .arg(workshop.join("cache"))
             .arg("redlatch")
+            .arg(lines)
             .args(examples.map(|example| format!("examples/{example}.py"))),
     );
 }

@@ -51,8 +51,8 @@ class Acquirable(OfThisProcess):
 
         Raises LockTimeout; Cancelled; ConnectionFailed at once if the server cannot be reached (outages in the course
         of a wait are ridden out); Unconfirmed or ServerError if it cannot be told, or the server refuses for good;
-        NotReplicated at once if too few replicas confirm it; KeyConflict, LimitMismatch, InvalidArgument, ThreadFailed,
-        Forked.
+        NoQuorum with a `timeout` of 0 if too few servers of a Redlock grant it, or can be asked; NotReplicated at once
+        if too few replicas confirm it; KeyConflict, LimitMismatch, InvalidArgument, ThreadFailed, Forked.
         """
         wait_ms = wait(timeout)
         guard = Handle(native_guard.free)

@@ -11,6 +11,8 @@ from ._library import library
 OK = 0
 BUSY = -1
 UNCONFIRMED = -5
+NO_QUORUM = -6
+CONNECTION = -11
 SERVER = -12
 INVALID_STATE = -14
 

@@ -15,7 +15,7 @@ import time
 from typing import Callable, List, Optional
 
 from . import _library as native
-from ._errors import BUSY, SERVER, UNCONFIRMED, Forked, RedlatchError, ThreadFailed, check
+from ._errors import BUSY, CONNECTION, NO_QUORUM, SERVER, UNCONFIRMED, Forked, RedlatchError, ThreadFailed, check
 from ._exit import at_exit
 from ._handle import Handle
 from ._library import FOREVER
@@ -27,6 +27,10 @@ Attempt = Callable[[int, Optional[Handle]], Optional[RedlatchError]]
 # A signal wakes the main thread unless the system gave it to another thread of the program; then it is seen after this.
 _SLICE_S = 0.05
 _SLICE_MS = 50
+
+# What ends an attempt that is not to wait, but may be ridden out by one that is: the library knows which server is
+# worth waiting for. One that cannot be reached is asked once more at most.
+_MAY_PASS = {BUSY, UNCONFIRMED, NO_QUORUM, CONNECTION, SERVER}
 
 # Those that tell of a fault of the very thread that they are given to.
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS}
@@ -48,8 +52,7 @@ def until_granted(attempt: Attempt, wait_ms: int, token: Optional[CancelToken]) 
     error = attempt(0, None if token is None else token.handle)
     if error is None:
         return
-    # What ends an attempt that is not to wait, but is ridden out by one that is.
-    if error.code not in (BUSY, UNCONFIRMED, SERVER):
+    if error.code not in _MAY_PASS:
         raise error
     if wait_ms != FOREVER:
         wait_ms = max(1, wait_ms - int((time.monotonic() - started) * 1000))

@@ -1,4 +1,4 @@
-"""Clients: ways to one server."""
+"""Clients: ways to the server or servers of one URL."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from .semaphore import Semaphore
 
 
 class Client(OfThisProcess):
-    """A way to one server, shared by the locks and semaphores made from it. Open one for each process.
+    """A way to the server or servers of one URL, shared by the locks and semaphores made from it.
 
-    Nothing is sent yet. It keeps a pool of connections, opened when needed, and up to three background threads, which
-    end with the last of what was made from it. After os.fork() the child opens a new one.
+    Open one for each process. Nothing is sent yet. It keeps a pool of connections, opened when needed, and a few
+    background threads, which end with the last of what was made from it. After os.fork() the child opens a new one.
 
     `url`: redis://[user:password@]host[:port][/database], rediss:// for the same over TLS, unix:///path/to/socket,
     redis-sentinel://host,host,…[/database]#master, redis-cluster://host,host,…, redlock://host,host,… for locks that a
@@ -172,7 +172,7 @@ class Client(OfThisProcess):
         self,
         names: Iterable[Name],
         *,
-        lease: Seconds = 30.0,
+        lease: Optional[Seconds] = None,
         max_hold: Optional[Seconds] = None,
         on_lost: Optional[OnLost] = None,
     ) -> MultiLock:

@@ -28,7 +28,7 @@ class MultiLock(Acquirable):
         client: Handle,
         names: Iterable[Name],
         *,
-        lease: Seconds,
+        lease: Optional[Seconds],
         max_hold: Optional[Seconds],
         on_lost: Optional[OnLost],
     ) -> None:

@@ -97,6 +97,26 @@ class Acquiring(Scenario):
                 self.assertIsInstance(raised.exception, ConnectionError)
             self.assertLess(time.monotonic() - started, 30)
 
+            real, waits = lock._attempt, []
+            lock._attempt = lambda guard, wait_ms, cancel: waits.append(wait_ms) or real(guard, wait_ms, cancel)
+            with self.assertRaises(redlatch.ConnectionFailed):
+                lock.acquire(timeout=600)
+            self.assertEqual(len(waits), 2, "it is asked once without waiting, and once more")
+
+    def test_an_opening_that_is_not_answered_is_waited_for(self):
+        import socket
+
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            at = f"127.0.0.1:{silent.getsockname()[1]}"
+            for url in (f"redis://{at}/1", f"redis-sentinel://{at}/0#master"):
+                lock = redlatch.Client(url, command_timeout=0.1).lock("x")
+                for in_a_thread in (False, True):
+                    with self.subTest(url, in_a_thread=in_a_thread):
+                        started = time.monotonic()
+                        raised = self.raised(lambda: lock.acquire(timeout=1), in_a_thread)
+                        self.assertIsInstance(raised, redlatch.LockTimeout)
+                        self.assertGreaterEqual(time.monotonic() - started, 1)
+
     def test_a_server_that_says_nothing_is_waited_for(self):
         import socket
 
