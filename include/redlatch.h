@@ -253,10 +253,11 @@ typedef struct redlatch_audit redlatch_audit;
 typedef struct redlatch_cancel redlatch_cancel;
 
 /**
- * A way to one server, shared by the locks and semaphores made from it. Open one for each program.
+ * A way to the server or servers of one URL, shared by the locks and semaphores made from it. Open one for each
+ * program.
  *
- * It keeps a pool of connections, opened when needed, and up to three background threads. What was made from it keeps
- * it alive: with the last of them, in whatever order they are freed, its threads end, within one command timeout. Each
+ * It keeps a pool of connections, opened when needed, and a few background threads. What was made from it keeps it
+ * alive: with the last of them, in whatever order they are freed, its threads end, within one command timeout. Each
  * look-up of a host name and each connect to a Unix socket has a short-lived thread, which may stay for as long as the
  * system takes.
  */

@@ -230,7 +230,7 @@ fn the_lines_of_the_readme_work() {
     let text = format!(
         "#include <iostream>\n#include <redlatch.hpp>\n\
          void settings();\nvoid settings() {{\n{settings}}}\n\
-         int main() {{\nusing namespace std::chrono_literals;\n\
+         int main() {{\n\
          const auto client = redlatch::Client::open(\"memory://\");\n{several}}}\n"
     );
     fs::write(&source, text).expect("a source");
