@@ -393,7 +393,11 @@ fn down_refuses_and_closes_and_up_serves_again() {
     let client = redis::Client::open(proxy.url()).unwrap();
     let start = Instant::now();
     let error = client.get_connection_with_timeout(SOON).err().unwrap();
-    assert!(error.is_connection_refusal(), "{error:?}");
+    // A child of this process that is just being started may have the port for an instant longer, and drop what comes.
+    assert!(
+        error.is_connection_refusal() || error.is_connection_dropped(),
+        "{error:?}"
+    );
     assert!(start.elapsed() < SOON / 2);
     proxy.go_down();
     proxy.go_up();

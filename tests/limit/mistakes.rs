@@ -186,7 +186,7 @@ pub static MISTAKES: &[Mistake] = &[
             "fencing_tokens_are_the_time_in_milliseconds",
             &[(
                 ALL,
-                "local first = math.max(last + 1, micros())",
+                "local first = math.max(last + 1, micros(), floor or 0)",
                 "local first = millis()",
             )],
         )
