@@ -13,7 +13,8 @@ use std::{
 
 use redlatch::{CancelToken, Client, ClientBuilder, Error, LostReason, MultiLock, Wait};
 use support::{
-    Fault, Proxy, SECOND, Server, is_acquire, is_acquire_several, is_release, is_renew, load_scripts, lost, wait_until,
+    Fault, Proxy, SECOND, Server, is_acquire, is_acquire_several, is_release, is_renew, load_scripts, lost, millis,
+    wait_until,
 };
 
 /// How long one request may take where replies are lost.
