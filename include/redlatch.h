@@ -533,22 +533,23 @@ void redlatch_options_free(redlatch_options *options);
 /**
  * Makes a client for the server at `url`, with the default settings. Nothing is sent yet.
  *
- * | URL                                                     | server                                            |
- * |---------------------------------------------------------|---------------------------------------------------|
- * | redis://[user:password@]host[:port][/database]          | Redis or Valkey over TCP; also valkey://           |
- * | rediss://...                                            | the same over TLS; also valkeys://                 |
- * | unix:///path/to/socket[?user=...&pass=...&db=...]       | the same on a Unix socket; %2B for a + in a password |
- * | redis-sentinel://[user:password@]host,...[/database]#master | the master, as Redis Sentinel knows it; hosts with [:port] here and below |
- * | redis-cluster://[user:password@]host,...                | Redis Cluster, by some of its nodes                |
- * | redlock://[user:password@]host,...[/database]           | independent ones, of which a majority grants a lock |
- * | memory://[name]                                         | none: the locks live in this process               |
+ * | URL                                                         | server                                     |
+ * |-------------------------------------------------------------|--------------------------------------------|
+ * | redis://[user:password@]host[:port][/database]              | Redis or Valkey over TCP; also valkey://   |
+ * | rediss://...                                                | the same over TLS; also valkeys://         |
+ * | unix:///path/to/socket[?user=...&pass=...&db=...]           | the same on a Unix socket                  |
+ * | redis-sentinel://[user:password@]host,...[/database]#master | the master, as Redis Sentinel knows it     |
+ * | redis-cluster://[user:password@]host,...                    | Redis Cluster, by some of its nodes        |
+ * | redlock://[user:password@]host,...[/database]               | masters, of which a majority grants a lock |
+ * | memory://[name]                                             | none: the locks live in this process       |
+ *
+ * Each of several hosts may have a :port. In a password on a Unix socket, %2B stands for a +.
  *
  * Errors: REDLATCH_INVALID_ARGUMENT for a URL that cannot be used or has a part that would not be acted on,
  * REDLATCH_UNSUPPORTED for a kind of server that this version does not speak to, or for TLS where the library was
  * built without it, REDLATCH_NULL_POINTER.
  */
-int32_t redlatch_client_open(const char *url,
-                             redlatch_client **out);
+int32_t redlatch_client_open(const char *url, redlatch_client **out);
 
 /**
  * Makes a client with settings of your own. Nothing is sent yet.
