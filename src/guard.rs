@@ -452,7 +452,8 @@ impl Held {
         }
     }
 
-    /// Takes away, in the background, what an attempt that got no answer may have put there once the key was found gone.
+    /// Takes away, in the background, what an attempt that got no answer may have put there once the key was found
+    /// gone.
     fn clean_up_after_loss(&self) {
         self.clean_up_after(&self.lease, self.lease.doubt.is_of_silence());
     }

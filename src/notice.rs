@@ -3,8 +3,8 @@
 
 use crate::Error;
 
-/// Warns that `what` is so, and why. The program's subscriber may panic: that costs the warning, and not the thread that
-/// has something else to do.
+/// Warns that `what` is so, and why. The program's subscriber may panic: that costs the warning, and not the thread
+/// that has something else to do.
 #[cfg(feature = "tracing")]
 pub(crate) fn warn(what: &str, why: &Error) {
     use std::{

@@ -94,7 +94,8 @@ pub(super) fn extend(holds: &[&Held], length: Duration) -> Result<(), Error> {
     Ok(outcome?)
 }
 
-/// Has the server make all of them last at least `length` from now, within `limit`. Whether one is lost by then is to be looked at.
+/// Has the server make all of them last at least `length` from now, within `limit`. Whether one is lost by then is to
+/// be looked at.
 pub(crate) fn renew(holds: &[&Held], length: Duration, limit: &Limit) -> Result<(), Failure> {
     let Some(Held { core, .. }) = holds.first() else {
         return Ok(());

@@ -98,7 +98,8 @@ impl Terms {
         self.hands_on() && essence(self) == essence(to)
     }
 
-    /// Whether a grant may be followed by others without asking the server at all. Not if replicas have to confirm each.
+    /// Whether a grant may be followed by others without asking the server at all. Not if replicas have to confirm
+    /// each.
     pub(crate) fn hands_on(&self) -> bool {
         self.renewed && !self.fair && self.replicas.is_none() && self.handoffs > 0
     }

@@ -50,8 +50,8 @@ fn a_node_that_does_not_answer_costs_no_lease_on_the_others() {
     let [stopped, others @ ..] = &cluster.masters()[..] else {
         panic!("three masters");
     };
-    // The one has leases at the node as well, of which some last long and some end soon; the other has none there. What a
-    // busy machine costs, it costs both.
+    // The one has leases at the node as well, of which some last long and some end soon; the other has none there. What
+    // a busy machine costs, it costs both.
     let [client, spared] = [(); 2].map(|()| crate::client(&cluster));
     let mut lost = Vec::new();
     for lease in [SHORT, SECOND * 2, SECOND * 5, MINUTE] {

@@ -22,9 +22,9 @@ const SLOTS: u16 = 16384;
 /// A cluster of three masters, each with a replica.
 pub struct Cluster {
     nodes: Vec<Node>,
-    /// Held while keys are moved, or a slot gets its new master. Two masters that move keys to each other at once wait for
-    /// each other in vain. Two slots that get their masters at once may do so by the same epoch, or by one that the former
-    /// master has outdone meanwhile: then the slot goes back, and what is in it is thrown away.
+    /// Held while keys are moved, or a slot gets its new master. Two masters that move keys to each other at once wait
+    /// for each other in vain. Two slots that get their masters at once may do so by the same epoch, or by one that the
+    /// former master has outdone meanwhile: then the slot goes back, and what is in it is thrown away.
     moving: Mutex<()>,
 }
 

@@ -96,8 +96,8 @@ pub struct TlsServer {
 }
 
 impl TlsServer {
-    /// Starts one that shows a certificate for [`HOSTS`] and wants one of the same authority from its clients. `None`, and a
-    /// line that says so, if the server was built without TLS.
+    /// Starts one that shows a certificate for [`HOSTS`] and wants one of the same authority from its clients. `None`,
+    /// and a line that says so, if the server was built without TLS.
     pub fn start() -> Option<Self> {
         Self::start_with(&[])
     }
@@ -107,8 +107,8 @@ impl TlsServer {
         Self::of(&Arc::new(Authority::new("authority")), "", extra)
     }
 
-    /// As [`start_with`](Self::start_with), beside others of the same authority, and with a configuration file that it may
-    /// rewrite.
+    /// As [`start_with`](Self::start_with), beside others of the same authority, and with a configuration file that it
+    /// may rewrite.
     pub fn of(authority: &Arc<Authority>, config: &str, extra: &[&str]) -> Option<Self> {
         Self::launch(authority.clone(), &authority.server(&HOSTS), config, extra)
     }

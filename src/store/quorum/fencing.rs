@@ -46,14 +46,14 @@ const LONGEST_KNOWN: Duration = Duration::from_secs(10);
 /// token is drawn: after an answer that was late, or a process that was stopped meanwhile, that would be as much.
 const LONGEST_ROUND_TRIP: Duration = Duration::from_millis(20);
 
-/// What is known of the servers' clocks: from it the lowest token to draw is proposed, so that all draw the same one and
-/// none has to be raised.
+/// What is known of the servers' clocks: from it the lowest token to draw is proposed, so that all draw the same one
+/// and none has to be raised.
 ///
 /// The proposal is about what the fastest clock shows when the request gets there: ahead of it by two round trips at
 /// most. It must not run further ahead, for a token is only safe from being drawn again after a loss of the counters as
 /// long as the clocks are ahead of it. So it comes from what the servers' clocks showed a moment ago, and from this
-/// machine's boot-time clock for the time since then, never from what this machine believes the time to be. If it is too
-/// low, that costs the round trip in which the others are raised.
+/// machine's boot-time clock for the time since then, never from what this machine believes the time to be. If it is
+/// too low, that costs the round trip in which the others are raised.
 pub(super) struct Clocks(Vec<Option<Reading>>);
 
 #[derive(Clone, Copy)]
@@ -194,8 +194,8 @@ mod tests {
         Pass(u64),
         /// A server is restarted and loses its counter.
         Forget(usize),
-        /// These servers are asked, with a proposal that is so far off the fastest clock; those of the others are raised
-        /// that are reached.
+        /// These servers are asked, with a proposal that is so far off the fastest clock; those of the others are
+        /// raised that are reached.
         Grant { asked: u8, raised: u8, floor: Option<i64> },
     }
 

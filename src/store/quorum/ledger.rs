@@ -152,7 +152,8 @@ impl Ledger {
         }
     }
 
-    /// Takes in that single servers may have prolonged it until `until`, and that it is not known whether a majority has.
+    /// Takes in that single servers may have prolonged it until `until`, and that it is not known whether a majority
+    /// has.
     pub(super) fn may_last(&mut self, hold: &Hold, until: Moment) {
         if let Some(held) = self.held.get_mut(&hold.token) {
             held.gone_at = held.gone_at.max(until);
@@ -225,8 +226,8 @@ impl Ledger {
         !self.incomplete.is_empty() || self.leftovers.iter().any(|leftovers| !leftovers.is_empty())
     }
 
-    /// Takes in that no majority is known to have the lock now: it is filled in nowhere until that is looked at again, or for
-    /// good if none can have it.
+    /// Takes in that no majority is known to have the lock now: it is filled in nowhere until that is looked at again,
+    /// or for good if none can have it.
     pub(super) fn put_off(&mut self, hold: &Hold, for_good: bool, now: Moment) {
         let Some(held) = self.held.get_mut(&hold.token) else {
             return;

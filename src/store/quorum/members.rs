@@ -118,8 +118,8 @@ impl Member {
         }
     }
 
-    /// Whether it is worth asking now. One that was left out long enough is, by one request: for the others it stays left
-    /// out until that is answered, or for as long again.
+    /// Whether it is worth asking now. One that was left out long enough is, by one request: for the others it stays
+    /// left out until that is answered, or for as long again.
     pub(super) fn admits(&self, now: Moment) -> bool {
         let mut state = self.state.lock();
         let admits = state.out_until.is_none_or(|until| until <= now);
@@ -161,8 +161,8 @@ impl Member {
         process
     }
 
-    /// From when on the word of a process counts: nothing that was granted before it started, and lost with its memory, can
-    /// be held any more by then. Either it has been up for so long, or it was seen so long ago.
+    /// From when on the word of a process counts: nothing that was granted before it started, and lost with its memory,
+    /// can be held any more by then. Either it has been up for so long, or it was seen so long ago.
     fn votes_from(&self, process: &Sighting) -> Option<Moment> {
         let uptime = process.identity.as_ref().ok()?.uptime;
         Some(process.at + self.max_lease.saturating_sub(uptime))

@@ -24,8 +24,8 @@ use crate::{
     sync::{Condvar, Mutex},
 };
 
-/// Puts locks where they are missing and takes leftovers away, at the servers that were away meanwhile. Its thread starts
-/// when there is something to do for the first time, and shares no handle of the store.
+/// Puts locks where they are missing and takes leftovers away, at the servers that were away meanwhile. Its thread
+/// starts when there is something to do for the first time, and shares no handle of the store.
 pub(super) struct Mender {
     shared: Arc<Shared>,
     thread: Mutex<Option<Background>>,
@@ -90,7 +90,8 @@ impl Mender {
         }
     }
 
-    /// Ends the thread, which gives what is to be taken away one more try; within `bound`, or leaves it to end by itself.
+    /// Ends the thread, which gives what is to be taken away one more try; within `bound`, or leaves it to end by
+    /// itself.
     pub(super) fn close(&self, bound: Duration) {
         self.shared.state.lock().closing = true;
         self.shared.changed.notify_one();

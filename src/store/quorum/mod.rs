@@ -1,8 +1,8 @@
 //! Redlock: a lock is held when a majority of independent servers has granted it.
 //!
-//! After the algorithm in <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>, with what it leaves
-//! open: a server that may have lost its memory has no vote, fencing tokens rise over all servers together, locks are
-//! put on the servers that were away, and one that does not answer costs its time once and not every time.
+//! After the algorithm in <https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/>, with what it
+//! leaves open: a server that may have lost its memory has no vote, fencing tokens rise over all servers together,
+//! locks are put on the servers that were away, and one that does not answer costs its time once and not every time.
 //!
 //! Those who wait look again and again: the servers' queues of waiters could leave a lock to different ones.
 
@@ -58,8 +58,8 @@ pub(crate) struct QuorumSettings {
     pub(crate) node_timeout: Duration,
 }
 
-/// For how many answers of one server there is time in a command: to the attempt, to the write-back of the fencing token,
-/// and to the taking back should that fail. A server that is silent uses up the time for each.
+/// For how many answers of one server there is time in a command: to the attempt, to the write-back of the fencing
+/// token, and to the taking back should that fail. A server that is silent uses up the time for each.
 const ANSWERS: u32 = 3;
 
 pub(crate) struct QuorumStore {
@@ -220,8 +220,8 @@ impl Inner {
         });
     }
 
-    /// Takes back what single servers have granted to an attempt that a majority has not. Nothing is granted to its token
-    /// afterwards, but by what runs late.
+    /// Takes back what single servers have granted to an attempt that a majority has not. Nothing is granted to its
+    /// token afterwards, but by what runs late.
     fn take_back(&self, ask: &Ask, votes: &[Outcome<Vote>], sent: Moment, end: Instant) {
         let granted = where_it_is(votes, |vote| matches!(vote.said(), Some(Vote::Granted { .. })));
         let mut left = granted;

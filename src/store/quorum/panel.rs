@@ -72,8 +72,8 @@ impl Panel {
         self.members.iter().map(|member| member.node.line()).collect()
     }
 
-    /// Makes the calls at `nodes` on pooled connections, within the time that a server has for an answer; all of it, waiting
-    /// for connections included, by `end`. The servers' time begins when there are connections.
+    /// Makes the calls at `nodes` on pooled connections, within the time that a server has for an answer; all of it,
+    /// waiting for connections included, by `end`. The servers' time begins when there are connections.
     pub(super) fn ask(&self, nodes: Nodes, urgency: Urgency, calls: &[Call], end: Instant) -> Result<Answers, Failure> {
         let now = Instant::now();
         let half = now + end.saturating_duration_since(now) / 2;
@@ -179,8 +179,8 @@ fn run_open(errands: Vec<Errand>, deadline: Instant) -> Vec<(usize, Result<Answe
         .collect()
 }
 
-/// Adds what others have answered, who were asked because the answers so far do not decide it: a server that did not answer
-/// a moment ago may be one of the majority that has the lock.
+/// Adds what others have answered, who were asked because the answers so far do not decide it: a server that did not
+/// answer a moment ago may be one of the majority that has the lock.
 pub(super) fn complete(answers: &mut Answers, others: Answers) {
     for (answer, other) in answers.iter_mut().zip(others) {
         if answer.is_none() {

@@ -50,8 +50,8 @@ impl<T> Outcome<T> {
         }
     }
 
-    /// The same with what `read` makes of what was said, and why that does not count, if it does not. Nothing was said if
-    /// it makes nothing of it.
+    /// The same with what `read` makes of what was said, and why that does not count, if it does not. Nothing was said
+    /// if it makes nothing of it.
     pub(super) fn try_map<U>(self, read: impl FnOnce(T) -> Option<(U, Option<Mute>)>) -> Outcome<U> {
         match self {
             Self::LeftOut => Outcome::LeftOut,
@@ -116,8 +116,8 @@ pub(super) fn verdict(votes: &[Outcome<Vote>]) -> Verdict {
     }
 }
 
-/// What a renewal found: it holds if a majority says so, and is lost when none can say so any more. Every server that has
-/// the token counts, since it can grant nothing to others.
+/// What a renewal found: it holds if a majority says so, and is lost when none can say so any more. Every server that
+/// has the token counts, since it can grant nothing to others.
 pub(super) fn renewed(answers: &[Outcome<Found>]) -> Option<Found> {
     let needed = majority(answers.len());
     if count(answers, Found::Ours) >= needed {
@@ -151,8 +151,8 @@ fn count(answers: &[Outcome<Found>], found: Found) -> usize {
     said.filter(|said| **said == found).count()
 }
 
-/// What the looks of the servers show together, if a majority has answered: the holder is whoever may have a majority, for
-/// as long as the weakest of that majority lasts.
+/// What the looks of the servers show together, if a majority has answered: the holder is whoever may have a majority,
+/// for as long as the weakest of that majority lasts.
 pub(super) fn seen(looks: &[Outcome<Inspection>]) -> Option<Inspection> {
     let needed = majority(looks.len());
     let looked: Vec<&Inspection> = looks.iter().filter_map(Outcome::said).collect();
@@ -224,8 +224,8 @@ pub(super) fn failure<T>(names: &[&str], outcomes: &[Outcome<T>]) -> Failure {
     }
 }
 
-/// As [`failure`], of an attempt to acquire. Nothing of it is left to find out: what it may have left is taken back. So it
-/// counts as unanswered, and is made again at once, only if a connection broke: that one may have died long before.
+/// As [`failure`], of an attempt to acquire. Nothing of it is left to find out: what it may have left is taken back. So
+/// it counts as unanswered, and is made again at once, only if a connection broke: that one may have died long before.
 pub(super) fn not_granted(names: &[&str], votes: &[Outcome<Vote>]) -> Failure {
     match failure(names, votes) {
         Failure::NoQuorum { source, .. } => Failure::NoQuorum {

@@ -14,8 +14,8 @@ use crate::store::{
 };
 
 impl Cluster {
-    /// Runs scripts by `run` at the nodes that have their keys, as far as is known, within `timeout`. `None` for one that did not
-    /// run there: it is to be [asked for](Self::ask) alone.
+    /// Runs scripts by `run` at the nodes that have their keys, as far as is known, within `timeout`. `None` for one
+    /// that did not run there: it is to be [asked for](Self::ask) alone.
     pub(in crate::store::redis) fn run_at_once(
         &self,
         calls: &[Call],

@@ -97,8 +97,8 @@ impl Cluster {
     }
 
     /// Makes a request about the keys in `slot`, at whichever node has them, within `timeout`; at most half of which
-    /// goes into waiting for a connection. Redirections are followed, and while the cluster is in the middle of a change
-    /// the request is made again; one that may have run is not.
+    /// goes into waiting for a connection. Redirections are followed, and while the cluster is in the middle of a
+    /// change the request is made again; one that may have run is not.
     pub(super) fn ask(
         &self,
         slot: u16,
@@ -341,8 +341,8 @@ impl Cluster {
         map.nodes().any(|node| node == address) || self.seeds.contains(address)
     }
 
-    /// Whether a node is part of the cluster, as the others say, and not longer than `age` ago. One that was taken out of
-    /// it hangs up on nobody, and a request that it can serve no more is not what finds out if it had no slots.
+    /// Whether a node is part of the cluster, as the others say, and not longer than `age` ago. One that was taken out
+    /// of it hangs up on nobody, and a request that it can serve no more is not what finds out if it had no slots.
     pub(super) fn still_has(&self, address: &Endpoint, age: Duration) -> bool {
         let now = Instant::now();
         // If that fails, what was known goes on.
@@ -404,7 +404,8 @@ fn unserved(slot: u16) -> Failure {
     Failure::Unready(because(why))
 }
 
-/// How much a failure to be told the map says about the cluster: an answer more than silence, and that more than nobody.
+/// How much a failure to be told the map says about the cluster: an answer more than silence, and that more than
+/// nobody.
 fn weight(failure: &Failure) -> u8 {
     match failure {
         Failure::Unreachable(_) | Failure::Cut(_) => 0,

@@ -1,4 +1,5 @@
-//! What the outcome of a request to one node of a cluster means: whether that was the node to ask, and what to do if not.
+//! What the outcome of a request to one node of a cluster means: whether that was the node to ask, and what to do if
+//! not.
 
 use redis::{ServerError, Value};
 

@@ -44,7 +44,8 @@ impl Tls {
         Ok(Self(Arc::new(config)))
     }
 
-    /// Makes sure of the server at the other end of `socket`, which is to be the one at `address`, by the socket's deadline.
+    /// Makes sure of the server at the other end of `socket`, which is to be the one at `address`, by the socket's
+    /// deadline.
     pub(in super::super) fn secure(&self, socket: Socket, address: &ConnectionAddr) -> io::Result<SecureSocket> {
         let ConnectionAddr::Tcp(host, _) = address else {
             return Err(io::Error::new(

@@ -12,8 +12,8 @@ pub(crate) struct SecureSocket {
 }
 
 impl SecureSocket {
-    /// Begins the session. Nothing is sent to a server before it has proven who it is; whether it takes *our* certificate
-    /// shows only at the first answer, in TLS 1.3.
+    /// Begins the session. Nothing is sent to a server before it has proven who it is; whether it takes *our*
+    /// certificate shows only at the first answer, in TLS 1.3.
     pub(super) fn shake_hands(socket: Socket, session: ClientConnection) -> io::Result<Self> {
         let mut secure = Self { socket, session };
         secure.send_pending()?;
@@ -45,8 +45,8 @@ impl SecureSocket {
         &mut self.socket
     }
 
-    /// As [`Socket::is_quiet`]. What is not said to us but to the session, such as a ticket for another one, does not count;
-    /// neither does half a record.
+    /// As [`Socket::is_quiet`]. What is not said to us but to the session, such as a ticket for another one, does not
+    /// count; neither does half a record.
     pub(in super::super) fn is_quiet(&mut self) -> bool {
         loop {
             match self.session.process_new_packets() {
