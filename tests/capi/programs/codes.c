@@ -277,10 +277,10 @@ static void too_few_replicas_give_it_back(const redlatch_client *client)
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
         /* At once, however long it might have waited. */
         uint64_t before = now_ms();
-        REFUSED(redlatch_lock_acquire(lock, waits[i], NULL, &guard), REDLATCH_NOT_REPLICATED, "1 replicas");
-        REFUSED(redlatch_lock_with(lock, waits[i], ran, NULL), REDLATCH_NOT_REPLICATED, "1 replicas");
-        REFUSED(redlatch_semaphore_acquire(semaphore, waits[i], NULL, &guard), REDLATCH_NOT_REPLICATED, "1 replicas");
-        REFUSED(redlatch_semaphore_with(semaphore, waits[i], ran, NULL), REDLATCH_NOT_REPLICATED, "1 replicas");
+        REFUSED(redlatch_lock_acquire(lock, waits[i], NULL, &guard), REDLATCH_NOT_REPLICATED, "by 0 of 1");
+        REFUSED(redlatch_lock_with(lock, waits[i], ran, NULL), REDLATCH_NOT_REPLICATED, "by 0 of 1");
+        REFUSED(redlatch_semaphore_acquire(semaphore, waits[i], NULL, &guard), REDLATCH_NOT_REPLICATED, "by 0 of 1");
+        REFUSED(redlatch_semaphore_with(semaphore, waits[i], ran, NULL), REDLATCH_NOT_REPLICATED, "by 0 of 1");
         CHECK(guard == UNTOUCHED && now_ms() - before < PATIENCE_MS);
         IS(redlatch_lock_acquire(same, 0, NULL, &guard), REDLATCH_OK);
         redlatch_guard_free(guard);

@@ -224,7 +224,7 @@ class LocksAndSemaphores(Scenario):
                 acquirable.acquire()
             self.assertGreaterEqual(time.monotonic() - started, 2.499)
             self.assertEqual(raised.exception.code, -7)
-            self.assertIn("2 replicas", str(raised.exception))
+            self.assertIn("by 1 of 2", str(raised.exception))
 
     def test_permits_are_what_one_acquire_takes(self):
         semaphore = self.client.semaphore(self.a_name(), 5, permits=3)

@@ -34,13 +34,13 @@ pub(in crate::store::redis) fn run_if_open<'a>(
     deadline: Instant,
 ) -> Result<Vec<Result<Value, Failure>>, Failure> {
     let calls: Vec<&Call> = calls.iter().map(Borrow::borrow).collect();
-    let commands = calls.iter().map(|call| (call.asking, &call.command));
-    let mut replies = exchange(connection, commands, deadline)?;
+    let commands: Vec<_> = calls.iter().map(|call| (call.asking, &call.command)).collect();
+    let mut replies = exchange(connection, &commands, deadline)?;
     let unknown = unknown_among(&replies);
     if !unknown.is_empty() {
         let in_full: Vec<Cmd> = unknown.iter().map(|&at| calls[at].in_full()).collect();
-        let commands = unknown.iter().map(|&at| calls[at].asking).zip(&in_full);
-        let answers = exchange(connection, commands, deadline)?;
+        let commands: Vec<_> = unknown.iter().map(|&at| calls[at].asking).zip(&in_full).collect();
+        let answers = exchange(connection, &commands, deadline)?;
         for (at, reply) in unknown.into_iter().zip(answers) {
             replies[at] = reply;
         }
@@ -50,27 +50,29 @@ pub(in crate::store::redis) fn run_if_open<'a>(
 
 /// Sends commands at once, those that are to be behind an ASKING, which is good for one command only, and returns a
 /// reply for each.
-fn exchange<'a>(
-    connection: &mut Connection,
-    commands: impl Iterator<Item = (bool, &'a Cmd)> + Clone,
-    deadline: Instant,
-) -> Replies {
+fn exchange(connection: &mut Connection, commands: &[(bool, &Cmd)], deadline: Instant) -> Replies {
     let asking = redis::cmd("ASKING");
-    let all = commands
-        .clone()
-        .flat_map(|(asks, command)| asks.then_some(&asking).into_iter().chain([command]));
+    let mut all = Vec::with_capacity(commands.len());
+    for &(asks, command) in commands {
+        if asks {
+            all.push(&asking);
+        }
+        all.push(command);
+    }
     let mut replies = connection.exchange(all, deadline)?.into_iter();
-    let answers = commands.filter_map(|(asks, _)| {
-        let granted = if asks { replies.next()? } else { Value::Okay };
-        let answer = replies.next()?;
-        // If it may not be asked, the answer says no more than that the node has not got the key.
-        Some(if matches!(granted, Value::ServerError(_)) {
-            granted
-        } else {
-            answer
-        })
-    });
-    Ok(answers.collect())
+    let mut answers = Vec::with_capacity(commands.len());
+    for &(asks, _) in commands {
+        let granted = if asks { replies.next() } else { None };
+        let Some(answer) = replies.next() else {
+            break;
+        };
+        answers.push(match granted {
+            // It may not be asked: the answer says no more than that the node has not got the key.
+            Some(refusal @ Value::ServerError(_)) => refusal,
+            _ => answer,
+        });
+    }
+    Ok(answers)
 }
 
 /// Runs scripts on several connections, all at once: as [`run_if_open`] on each.
