@@ -12,6 +12,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::port::ReservedPort;
 use super::server::Server;
+use super::time::{SECOND, wait_until};
 use resp::{Request, read_reply, read_request, write_request};
 use rule::{Matches, Rule};
 
@@ -220,8 +221,13 @@ impl Proxy {
         if acceptor.is_some() {
             return;
         }
-        let listener =
-            TcpListener::bind((Ipv4Addr::LOCALHOST, self.port.number())).expect("the proxy's port to be free");
+        // A child of this process that is just being started, and has not come to its own program, still has it.
+        let mut listener = None;
+        wait_until("the proxy's port to be free", SECOND * 10, || {
+            listener = TcpListener::bind((Ipv4Addr::LOCALHOST, self.port.number())).ok();
+            listener.is_some()
+        });
+        let listener = listener.expect("a port that is free");
         self.shared.state.lock().accepting = true;
         let shared = Arc::clone(&self.shared);
         *acceptor = Some(spawn("proxy-accept", move || accept(&shared, &listener)));
