@@ -1,4 +1,4 @@
-//! The client: one server, its connections and its background work.
+//! The client: a way to the servers of one URL, their connections and the background work.
 
 use std::{
     fmt,
@@ -20,7 +20,8 @@ use crate::{
 /// The lease of a lock or semaphore that sets none, unless the store has only shorter ones.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 
-/// A way to one server, shared by the locks and semaphores made from it. Cheap to clone; open one for each program.
+/// A way to the server or servers of one URL, shared by the locks and semaphores made from it. Cheap to clone; open one
+/// for each program.
 ///
 /// A client keeps a pool of connections, one connection for the background work, and one on which it hears that a lock
 /// it waits for was released, all opened when first needed. It
